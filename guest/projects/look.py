@@ -11,12 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from wire.kernel.beneath import Beneath, PathEscapeError, best_beneath
+from wire.kernel.beneath import Beneath, PathEscapeError
 from wire.v1.bootstrap_pb2 import Project
 
 from guest.projects import ignoring
 from guest.projects.git import plain
-from guest.projects.watch import RACY_NS
+from guest.projects.watch import RACY_NS, Directories, join
 
 FILES_MAX: Final = 300_000
 COUNTED_MAX: Final = 1_000
@@ -79,9 +79,7 @@ class Tree:
         beneath: Beneath | None = None,
     ) -> None:
         self.name = project.name
-        self.root = root
-        on_host = project.path != f"/projects/{project.name}"
-        self._beneath = beneath or best_beneath(links=False, one_mount=on_host)
+        self._directories = Directories(root, project, beneath)
         self._shut = {*project.walls, *project.hidden}
         self._folded = {plain(each): each for each in self._shut}
         self._keep = keep
@@ -128,20 +126,17 @@ class Tree:
     def _add(self, above: str, path: str, *, last: bool) -> None:
         """Add what is at a path now, which was ignored, to what the last look has seen."""
         name, place = path.rpartition("/")[2], self._places.get(above)
-        with suppress(OSError, PathEscapeError, ValueError):
-            directory = self._beneath.open(
-                self.root, above or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-            )
-            try:
-                if place is None:
-                    return
-                if last:
-                    self._look_at(directory, name, path, place, None, Differences())
-                elif stat.S_ISDIR(os.lstat(name, dir_fd=directory).st_mode):
-                    place.below.append(name)
-                    self._places[path] = _Place(None, {}, [], frozenset())
-            finally:
-                os.close(directory)
+        if place is None:
+            return
+        with (
+            suppress(OSError, PathEscapeError, ValueError),
+            self._directories.open(above) as directory,
+        ):
+            if last:
+                self._look_at(directory, name, path, place, None, Differences())
+            elif stat.S_ISDIR(os.lstat(name, dir_fd=directory).st_mode):
+                place.below.append(name)
+                self._places[path] = _Place(None, {}, [], frozenset())
 
     def _is_skipped(self, path: str) -> bool:
         name = path.rpartition("/")[2]
@@ -150,13 +145,12 @@ class Tree:
     def stamp(self, path: str) -> _Stamp:
         """Of what is at a path now; None if there is nothing."""
         above, _, name = path.rpartition("/")
-        with suppress(OSError, PathEscapeError, ValueError):
-            directory = self._beneath.open(self.root, above or ".", os.O_PATH | os.O_DIRECTORY)
-            try:
-                status = os.lstat(name, dir_fd=directory)
-                return (status.st_ctime_ns, status.st_ino)
-            finally:
-                os.close(directory)
+        with (
+            suppress(OSError, PathEscapeError, ValueError),
+            self._directories.open(above, os.O_PATH) as directory,
+        ):
+            status = os.lstat(name, dir_fd=directory)
+            return (status.st_ctime_ns, status.st_ino)
         return None
 
     def is_as_seen(self, path: str) -> bool:
@@ -166,13 +160,11 @@ class Tree:
         was = place.files.get(name) if place else None
         if was is None or was[0] is not None:
             return self.stamp(path) == (was and was[0])
-        with suppress(OSError, PathEscapeError, ValueError):
-            flags = os.O_RDONLY | os.O_DIRECTORY
-            directory = self._beneath.open(self.root, above or ".", flags)
-            try:
-                return version_of(directory, name, os.lstat(name, dir_fd=directory))[0] == was[1]
-            finally:
-                os.close(directory)
+        with (
+            suppress(OSError, PathEscapeError, ValueError),
+            self._directories.open(above) as directory,
+        ):
+            return version_of(directory, name, os.lstat(name, dir_fd=directory))[0] == was[1]
         return False
 
     def look(self, until: float | None = None) -> Differences:
@@ -188,13 +180,8 @@ class Tree:
             path = pending.pop()
             found.saw(0)
             try:
-                directory = self._beneath.open(
-                    self.root, path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-                )
-                try:
+                with self._directories.open(path) as directory:
                     places[path] = self._look_in(directory, path, found)
-                finally:
-                    os.close(directory)
             except PathEscapeError:
                 continue
             except OSError as error:
@@ -204,12 +191,12 @@ class Tree:
                 if path not in self._places:
                     continue
                 places[path] = self._places[path]
-            pending += (_join(path, name) for name in places[path].below)
+            pending += (join(path, name) for name in places[path].below)
         for path, place in self._places.items():
             now = places[path].files if path in places else {}
             for name, (_, version) in place.files.items():
                 if name not in now:
-                    found.files[_join(path, name)] = version
+                    found.files[join(path, name)] = version
         found.made = places.keys() - self._places.keys()
         if self._first:
             self._unread = unread
@@ -250,7 +237,7 @@ class Tree:
         ignored = set()
         for name, is_directory in listed:
             found.saw(0)
-            whole = _join(path, name)
+            whole = join(path, name)
             if self._is_shut(directory, name, path, whole):
                 continue
             old = before.files.get(name) if before else None
@@ -267,11 +254,14 @@ class Tree:
 
     def _is_shut(self, directory: int, name: str, path: str, whole: str) -> bool:
         """Whether it is a wall, hidden or git's, also by another name that is read as the same."""
-        shut = _join(path, ".git") if plain(name) == ".git" else self._folded.get(plain(whole))
+        shut = join(path, ".git") if plain(name) == ".git" else self._folded.get(plain(whole))
         if shut in (None, whole) or whole in self._shut:
             return shut is not None
         with suppress(OSError):
-            it, other = os.lstat(name, dir_fd=directory), os.lstat(str(shut), dir_fd=self.root)
+            it, other = (
+                os.lstat(name, dir_fd=directory),
+                os.lstat(str(shut), dir_fd=self._directories.root),
+            )
             return os.path.samestat(it, other)
         return False
 
@@ -302,7 +292,9 @@ class Tree:
     def _read_rules(self, path: str, below: str, name: str, directory: int | None = None) -> None:
         with suppress(OSError, PathEscapeError):
             if directory is None:
-                at = self._beneath.open(self.root, _join(below, name), _FLAGS)
+                at = self._directories.beneath.open(
+                    self._directories.root, join(below, name), _FLAGS
+                )
             else:
                 at = os.open(name, _FLAGS, dir_fd=directory)
             with os.fdopen(at, "rb") as file:
@@ -361,7 +353,3 @@ def _own(status: os.stat_result) -> _Stamp:
     if status.st_ctime_ns > time.time_ns() - RACY_NS:
         return None
     return (status.st_ctime_ns, status.st_ino)
-
-
-def _join(above: str, name: str) -> str:
-    return f"{above}/{name}" if above and name else above or name

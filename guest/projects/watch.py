@@ -126,6 +126,26 @@ class _Seen:
         return {path for path, place in self.places.items() if place.within == ""}
 
 
+class Directories:
+    """Those of a project, open as `root`, are opened over no link and, where no mounts of ours are,
+    into no other file system. `beneath` is how; the best way on this system by default."""
+
+    def __init__(self, root: int, project: Project, beneath: Beneath | None) -> None:
+        self.root = root
+        on_host = project.path != f"/projects/{project.name}"
+        self.beneath = beneath or best_beneath(links=False, one_mount=on_host)
+
+    @contextmanager
+    def open(self, path: str, access: int = os.O_RDONLY) -> Iterator[int]:
+        """The directory at a path below the project; empty for its own. Raises as `Beneath`."""
+        flags = access | os.O_DIRECTORY | os.O_NOFOLLOW
+        descriptor = self.beneath.open(self.root, path or ".", flags)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
 class _Tree:
     """One project, open as `root`. `before` is what was there when the watch began."""
 
@@ -133,11 +153,10 @@ class _Tree:
         self, root: int, project: Project, beneath: Beneath | None, moved: set[str]
     ) -> None:
         self.path = f"/projects/{project.name}"
-        self._root, on_host = root, project.path != self.path
         self._roots = (self.path, project.path.rstrip("/"))
         self._walls = [each for each in project.walls if plain(each.rpartition("/")[2]) == ".git"]
         self._lifted = {plain(each) for each in project.lifted}
-        self._beneath = beneath or best_beneath(links=False, one_mount=on_host)
+        self._directory = Directories(root, project, beneath).open
         self.before = self._last = _Seen()
         self.moved = moved
         self._astray = set[str]()
@@ -253,7 +272,7 @@ class _Tree:
                 with self._directory(path) as descriptor:
                     place = seen.places[path] = self._place(descriptor, path, given, room)
                     for name, role, part in place.marked:
-                        self._mark(seen, descriptor, _join(path, name), role, part)
+                        self._mark(seen, descriptor, join(path, name), role, part)
             except PathEscapeError:
                 continue  # a link by now, or another file system, which no guest sees
             except OSError as error:
@@ -262,19 +281,10 @@ class _Tree:
                 continue
             room -= place.size
             for name, within in place.below:  # what matters first, however much there is besides
-                (queue.append if within is None else queue.appendleft)((_join(path, name), within))
+                (queue.append if within is None else queue.appendleft)((join(path, name), within))
         if room < 0:
             seen.lost.append(f"it has more than {ENTRIES_MAX:,} entries")
         return seen
-
-    @contextmanager
-    def _directory(self, path: str) -> Iterator[int]:
-        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-        descriptor = self._beneath.open(self._root, path or ".", flags)
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
 
     def _place(self, descriptor: int, path: str, given: str | None, room: int) -> _Place:
         """The directory, listed again only if it may have changed since."""
@@ -285,7 +295,7 @@ class _Tree:
         names: dict[str, str] = {}
         with os.scandir(descriptor) as entries:
             for entry in entries:
-                if _join(path, entry.name) not in self._skipped:
+                if join(path, entry.name) not in self._skipped:
                     names[entry.name] = _kind(entry)
                 if len(names) > room:
                     break
@@ -319,8 +329,8 @@ class _Tree:
         if within == _BELOW_EDITOR:
             return "runs", within, False
         if within is not None and (not place.head or key in git.READS):
-            return git.role(kind, _join(within, name)), _join(within, name), True
-        if _RUN.fullmatch(key) or plain(_join(path, name)).endswith(".config/mise"):
+            return git.role(kind, join(within, name)), join(within, name), True
+        if _RUN.fullmatch(key) or plain(join(path, name)).endswith(".config/mise"):
             return "runs", _BELOW_EDITOR, False
         if _EDITOR.fullmatch(key):
             is_lifted = kind == "directory" and (path != "" or key in self._lifted)
@@ -383,7 +393,7 @@ class _Tree:
                     del now.entries[path]
                     if entry.within and root not in known and now.places[root].head:
                         gits.discard(root)
-                        wrong[_join(root, now.places[root].head)] = "head"
+                        wrong[join(root, now.places[root].head)] = "head"
                     else:
                         wrong[path] = entry.role
         return wrong
@@ -483,8 +493,8 @@ class _Tree:
         except (OSError, PathEscapeError) as error:
             reason = getattr(error, "strerror", "") or "a link is on the way"
             return f"{self._named(path)} could NOT be moved aside ({reason}): {why}", False, path
-        now = _join(above, aside)
-        self.moved.add(_join(self.path, now))
+        now = join(above, aside)
+        self.moved.add(join(self.path, now))
         command = ["mv", "-T", "--", now] if to is None else ["ln", "-sfT", "--", to]
         back = visible_name(shlex.join([*command, path]))
         had = "what was there before is back"
@@ -496,10 +506,11 @@ class _Tree:
         return f"{said}; if it is right, run `{back}` in the project", is_back, now
 
     def _named(self, path: str) -> str:
-        return _shortened(visible_name(_join(self.path, path)))
+        return _shortened(visible_name(join(self.path, path)))
 
 
-def _join(above: str, name: str) -> str:
+def join(above: str, name: str) -> str:
+    """A path below another one, either of which may be empty."""
     return f"{above}/{name}" if above and name else above or name
 
 
