@@ -9,7 +9,6 @@ from wire.text import visible_name
 from wire.v1 import gateway_pb2 as pb
 
 from guest.errors import GuestError
-from guest.projects.changes import DIRECTORY
 from guest.projects.file_versions import Changed
 from guest.tools.files.restore import Restorer
 
@@ -71,8 +70,8 @@ class FileReceipts:
             which = f"the turn {turn_id} has" if turn_id else "no turn of this session has"
             raise GuestError(Code.NOT_FOUND, f"{which} changed {'no ' * bool(turn_id)}files")
         turn_id, files, changed = found
-        made = [each for each in changed if DIRECTORY in (each.before, each.after)]
-        of_files = [each for each in changed if each not in made]
+        made = [each for each in changed if each.is_directory]
+        of_files = [each for each in changed if not each.is_directory]
         if missing := paths - {visible_name(each.whole) for each in of_files}:
             raise GuestError(
                 Code.NOT_FOUND, f"the turn has not changed {visible_name(min(missing))[:200]}"

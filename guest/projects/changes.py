@@ -24,7 +24,7 @@ from wire.v1 import gateway_pb2 as pb
 from wire.v1.bootstrap_pb2 import Project
 
 from guest.errors import GuestError
-from guest.projects.file_versions import Changed, FileVersions
+from guest.projects.file_versions import DIRECTORY, Changed, FileVersions
 from guest.projects.look import Tree, UnfinishedError, Version
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,6 @@ _MATCHED_MAX: Final = 4_000_000
 """The product of two numbers of lines up to which they are matched."""
 _PROJECTS: Final = "/projects/"
 STILL_LOOKING: Final = "the first look at the files still ran when the turn began"
-DIRECTORY: Final = Version("d", b"")
 
 
 @dataclass
@@ -230,26 +229,20 @@ class Changes:
                 each.undoable = False
 
     def _compared(self, turn: _Turn) -> Iterator[Changed]:
+        moved = set(self._moved) - turn.moved  # what comes into it in a later turn is told
         for (name, path), before in sorted(turn.before.items()):
             tree = self._trees[name]
             after = tree.version(path)
-            whole = f"{_PROJECTS}{name}/{path}"
-            if before == after or (before is None and self._is_moved(whole, turn)):
+            changed = Changed(name, path, before, after)
+            if before == after or (before is None and _is_below(moved, changed)):
                 continue
             left = turn.touched.get((name, path), self)
             by_tool = left is not self and left == tree.stamp(path)
-            by_tool = by_tool and (name, path) not in turn.others
-            yield Changed(name, path, before, after, by_tool)
+            yield changed._replace(by_tool=by_tool and (name, path) not in turn.others)
         for name, path in sorted(turn.made):
-            if self._trees[name].has_directory(path) and not self._is_moved(
-                f"{_PROJECTS}{name}/{path}", turn
-            ):
-                yield Changed(name, path, None, DIRECTORY)
-
-    def _is_moved(self, path: str, turn: _Turn) -> bool:
-        """Whether it was moved aside in this turn: what comes into it later is told."""
-        moved = [each for each in self._moved if each not in turn.moved]
-        return any(f"{path}/".startswith(f"{each}/") for each in moved)
+            made = Changed(name, path, None, DIRECTORY)
+            if self._trees[name].has_directory(path) and not _is_below(moved, made):
+                yield made
 
     @contextmanager
     def taking_back(self, turn: str) -> Iterator[None]:
@@ -298,7 +291,7 @@ class Changes:
         """A receipt for this."""
         receipt, until = pb.FileChanges(), time.monotonic() + _COUNTING_S
         for each in changed:
-            if DIRECTORY in (each.before, each.after):
+            if each.is_directory:
                 continue
             change = self.change(each, matched=time.monotonic() < until)
             receipt.files += 1
@@ -314,8 +307,7 @@ class Changes:
         known = (before is not None or each.before is None) and (
             after is not None or each.after is None
         )
-        same = each.before is not None and each.after is not None
-        same = same and each.before[1] == each.after[1]  # type: ignore[index]
+        same = each.says_the_same
         lines = Lines() if same else counted(before or b"", after or b"", matched=matched)
         kind = "added" if each.before is None else "deleted" if each.after is None else "changed"
         return pb.FileChange(
@@ -332,7 +324,7 @@ class Changes:
         """What changed as a unified diff, and whether it was cut."""
         found, size, until = list[str](), 0, time.monotonic() + _COUNTING_S
         for each in changed:
-            if DIRECTORY in (each.before, each.after):
+            if each.is_directory:
                 continue
             for line in self._diff_of(each, matched=time.monotonic() < until):
                 size += len(line.encode()) + 1
@@ -347,7 +339,7 @@ class Changes:
         before, after = self.versions.data(each.before), self.versions.data(each.after)
         if each.before and each.after and each.before.kind != each.after.kind:
             yield f"mode {path}: {_mode(each.before)} -> {_mode(each.after)}"
-        if each.before and each.after and each.before.digest == each.after.digest:
+        if each.says_the_same:
             return
         first, then = _text(before), _text(after)
         if first is None or then is None or (before is None and after is None):
@@ -385,6 +377,10 @@ class Changes:
     def _prune(self) -> None:
         trees = self._trees.values()
         self.versions.prune(version.digest for tree in trees for version in tree.versions())
+
+
+def _is_below(paths: Iterable[str], changed: Changed) -> bool:
+    return any(f"{changed.whole}/".startswith(f"{each}/") for each in paths)
 
 
 def _mode(version: Version) -> str:

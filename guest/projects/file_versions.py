@@ -19,6 +19,8 @@ from guest.projects.look import Version
 
 log = logging.getLogger(__name__)
 
+DIRECTORY: Final = Version("d", b"")
+"""What a directory is after the turn that made it."""
 KEPT_MAX_BYTES: Final = 2**30
 KEPT_TURNS: Final = 200
 KEPT_S: Final = 30 * 86400.0
@@ -41,7 +43,7 @@ _GIVE_BACK: Final = "PRAGMA incremental_vacuum; PRAGMA wal_checkpoint(TRUNCATE)"
 
 
 class Changed(NamedTuple):
-    """A file that a turn changed. A directory that it made has the kind "d" after it."""
+    """A file that a turn changed, or a directory that it made."""
 
     project: str
     path: str
@@ -52,6 +54,16 @@ class Changed(NamedTuple):
     @property
     def whole(self) -> str:
         return f"/projects/{self.project}/{self.path}"
+
+    @property
+    def is_directory(self) -> bool:
+        return self.after == DIRECTORY
+
+    @property
+    def says_the_same(self) -> bool:
+        """Whether only its mode is another one."""
+        before, after = self.before, self.after
+        return before is not None and after is not None and before.digest == after.digest
 
 
 class FileVersions:
@@ -118,12 +130,11 @@ class FileVersions:
         with self._lock:
             pending, self._pending, size = self._pending, {}, self._pending_bytes
             self._pending_bytes = 0
-            if not (pending or self.full) or not self._has_room(size) or not pending:
-                return
-            with self._database as database:
-                database.executemany(
-                    "INSERT OR IGNORE INTO versions VALUES (?, ?)", pending.items()
-                )
+            if (pending or self.full) and self._has_room(size):
+                with self._database as database:
+                    database.executemany(
+                        "INSERT OR IGNORE INTO versions VALUES (?, ?)", pending.items()
+                    )
 
     def _has_room(self, size: int) -> bool:
         pages, page, free = (
@@ -148,16 +159,6 @@ class FileVersions:
                 ).fetchone()
                 packed = found[0] if found else None
             return None if packed is None else zlib.decompress(packed)
-
-    def has(self, version: Version | None) -> bool:
-        with self._lock:
-            return version is not None and (
-                version.digest in self._pending
-                or self._database.execute(
-                    "SELECT 1 FROM versions WHERE digest = ?", (version.digest,)
-                ).fetchone()
-                is not None
-            )
 
     def add(
         self, session_id: str, turn_id: str, receipt: pb.FileChanges, changed: Iterable[Changed]

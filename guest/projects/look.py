@@ -174,7 +174,7 @@ class Tree:
         unread = set[str]()
         if self._first:
             self._rules.clear()
-            self._read_rules("", ".git/info", "exclude")
+            self._read_rules("", ".git/info/exclude")
         pending = [""]
         while pending:
             path = pending.pop()
@@ -228,7 +228,7 @@ class Tree:
     ) -> _Place:
         place = _Place(stamp, {}, [], frozenset())
         if self._first:
-            self._read_rules(path, "", ignoring.FILE, directory)
+            self._read_rules(path, ignoring.FILE, directory)
         with os.scandir(directory) as entries:
             listed = []
             for entry in entries:
@@ -289,12 +289,10 @@ class Tree:
             self._keep(version.digest, data)
         found.files[path] = old[1] if old is not None else None
 
-    def _read_rules(self, path: str, below: str, name: str, directory: int | None = None) -> None:
+    def _read_rules(self, path: str, name: str, directory: int | None = None) -> None:
         with suppress(OSError, PathEscapeError):
             if directory is None:
-                at = self._directories.beneath.open(
-                    self._directories.root, join(below, name), _FLAGS
-                )
+                at = self._directories.beneath.open(self._directories.root, name, _FLAGS)
             else:
                 at = os.open(name, _FLAGS, dir_fd=directory)
             with os.fdopen(at, "rb") as file:

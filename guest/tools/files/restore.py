@@ -14,7 +14,7 @@ from wire.text import visible_name
 from wire.v1 import gateway_pb2 as pb
 
 from guest.errors import ToolError
-from guest.projects.changes import DIRECTORY, LISTED_MAX, Changes
+from guest.projects.changes import LISTED_MAX, Changes
 from guest.projects.file_versions import Changed
 from guest.projects.look import Version, version_of
 from guest.tools.files.change import replace
@@ -35,7 +35,7 @@ class Restorer:
 
     def __init__(self, roots: Roots, changes: Changes) -> None:
         self._roots = roots
-        self.changes = self._changes = changes
+        self.changes = changes
         self._tops = {project.name: (root, project) for root, project in roots.open_projects}
 
     def take_back(
@@ -49,26 +49,24 @@ class Restorer:
         """Put back what these files were. Raises `GuestError` if a turn runs that changes files."""
         reply, turn_id = pb.UndoFilesReply(), f"undo-{uuid.uuid4()}"
         turn, removed = f"{session_id} {turn_id}", set[str]()
-        with self._roots.changing, self._changes.taking_back(turn):
+        with self._roots.changing, self.changes.taking_back(turn):
             for each in changed:
-                if DIRECTORY in (each.before, each.after):
+                if each.is_directory:
                     continue
                 try:
                     self._put_back(each, not_only_tools=not_only_tools, overwrite=overwrite)
-                    self._changes.touched(turn, each.whole)
+                    self.changes.touched(turn, each.whole)
                     removed |= {each.whole} if each.before is None else set()
                 except (_AsksError, ToolError, OSError) as error:
                     if len(reply.asks) < LISTED_MAX:
-                        reply.asks.append(self._changes.change(each))
+                        reply.asks.append(self.changes.change(each))
                         reply.reasons.append(getattr(error, "strerror", "") or str(error))
                         if not isinstance(error, _AsksError):
                             reply.asks[-1].undoable = False
             for each in sorted(changed, key=lambda each: -each.path.count("/")):
-                if each.after == DIRECTORY and any(
-                    path.startswith(f"{each.whole}/") for path in removed
-                ):
+                if each.is_directory and any(path.startswith(f"{each.whole}/") for path in removed):
                     self._remove_empty(each)
-            receipt = self._changes.end(turn, session_id, turn_id)
+            receipt = self.changes.end(turn, session_id, turn_id)
         if receipt is not None and receipt.files:
             reply.turn_id = turn_id
             reply.restored.extend(receipt.changes)
@@ -77,10 +75,10 @@ class Restorer:
     def _put_back(self, each: Changed, *, not_only_tools: bool, overwrite: bool) -> None:
         if each.project not in self._tops or not self._tops[each.project][1].writable:
             raise ToolError(f"the project {each.project} is not open, or can only be read")
-        now = self._changes.version(each)
+        now = self.changes.version(each)
         if now == each.before:
             return
-        data = self._changes.versions.data(each.before)
+        data = self.changes.versions.data(each.before)
         if each.before is not None and data is None:
             raise ToolError("what it was is not kept: too large, too old, or not readable")
         if now != each.after and not overwrite:

@@ -138,8 +138,8 @@ async def search_answer(
     """
     try:
         chosen = Period.of(*days).limits(context.time_zone)
-        only = replace(only, session_id=context.session_id, chosen=chosen)
-        only = replace(only, project_tag=context.project_tag)
+        session, tag = context.session_id, context.project_tag
+        only = replace(only, session_id=session, project_tag=tag, chosen=chosen)
         found = await memory.search(**search, only=only, weak=True, or_anytime=True)
     except ValueError as error:
         if context.reply is None or not search["cursor"]:
