@@ -79,7 +79,7 @@ class Changes:
             for root, project in projects
             if project.writable
         }
-        self._turns: dict[str, _Turn] = {}
+        self._turns: dict[str, _Turn] = {}  # may grow while a look runs: go through a copy
         self._lock = threading.RLock()
         self._ready = threading.Event()
         self._closed = threading.Event()
@@ -126,7 +126,7 @@ class Changes:
         try:
             for name, tree in self._trees.items():
                 found = tree.look(until)
-                for turn in [each for each in self._turns.values() if each.begun]:
+                for turn in [each for each in list(self._turns.values()) if each.begun]:
                     for path, before in found.files.items():
                         turn.before.setdefault((name, path), before)
                     turn.made |= {(name, path) for path in found.made}
@@ -255,7 +255,7 @@ class Changes:
                 resolution="try again in a few seconds",
             )
         with self._lock:
-            if others := ", ".join(each.partition(" ")[0] for each in self._turns):
+            if others := ", ".join(each.partition(" ")[0] for each in list(self._turns)):
                 raise GuestError(
                     Code.FAILED_PRECONDITION,
                     "a turn runs that may change files",
