@@ -313,6 +313,40 @@ def test_versions_are_bounded_in_size_and_number(
     versions.close()
 
 
+def test_versions_are_bounded_in_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = FileVersions(tmp_path / "v.db")
+    changed = [Changed("work", "a", None, Version("f644", b"x" * 20))]
+
+    def kept() -> list[int]:
+        found = [versions.of_turn("s", each) for each in ("old", "new")]
+        return [len(each[2]) for each in found if each is not None]
+
+    versions.add("s", "old", pb.FileChanges(files=1), changed)
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 30 * 86_400 - 60)
+    versions.add("s", "new", pb.FileChanges(files=1), changed)
+    assert kept() == [1, 1]
+    monkeypatch.setattr(time, "time", lambda: now + 30 * 86_400 + 60)
+    versions.add("s", "newer", pb.FileChanges(files=1), changed)
+    assert kept() == [0, 1]
+    versions.close()
+
+
+def test_a_receipt_and_a_diff_are_bounded(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = place.changes()
+    monkeypatch.setattr(changing, "LISTED_MAX", 2)
+    monkeypatch.setattr(changing, "DIFF_MAX_BYTES", 60)
+    made = Version("f644", b"x" * 20)
+    changes.versions.keep(made.digest, b"a\n")
+    changed = [Changed("work", name, None, made) for name in ("a", "b", "c")]
+    receipt = changes.told(changed)
+    assert (receipt.files, receipt.added, paths(receipt)) == (3, 3, ["a", "b"])
+    diff, cut = changes.diff(changed)
+    assert cut
+    assert 0 < len(diff) <= 60
+    assert not changes.diff(changed[:1])[1]
+
+
 @pytest.mark.parametrize("matched", [True, False])
 def test_lines_are_counted(*, matched: bool) -> None:
     assert counted(b"a\nb\nc\n", b"a\nB\nc\nd\n", matched=matched) == (2, 1, False)
@@ -322,8 +356,10 @@ def test_lines_are_counted(*, matched: bool) -> None:
 
 def test_counting_takes_no_time_whatever_the_lines() -> None:
     first = b"".join(b"%d\n" % (number % 7) for number in range(40_000))
+    mixed = b"".join(b"%d\n" % (number * 7 % 150) for number in range(20_000))
     began = time.monotonic()
     counted(first, first[1:])
+    assert counted(b"a\n" + mixed + b"b\n", b"c\n" + mixed[::-1] + b"d\n").binary is False
     assert time.monotonic() - began < 2
 
 
