@@ -61,8 +61,8 @@ class FileReceipts:
     def _found(
         self, session_id: str, turn_id: str, paths: set[str]
     ) -> tuple[str, pb.FileChanges, list[Changed]]:
-        """A turn with what it changed at these paths, or at all, its directories last. Raises
-        `GuestError`."""
+        """A turn with what it changed at all, or at these paths, then the directories that it made
+        last. Raises `GuestError`."""
         found = None
         if self.changes.versions.exists:
             found = self.changes.versions.of_turn(session_id, turn_id)

@@ -45,7 +45,7 @@ class Beneath(Protocol):
             A descriptor, which the caller closes.
 
         Raises:
-            OutsideError: The path, or a symlink on it, leaves the root; every symlink with an
+            PathEscapeError: The path, or a symlink on it, leaves the root; every symlink with an
                 absolute target does.
             OSError: As `os.open` raises it.
             ValueError: The path holds NUL.
