@@ -68,9 +68,7 @@ class Sessions:
         )
         session_id = created.session_id
         if project and await self.project_of(session_id) != project:
-            found = await self.state.read(session_id, _PROJECT)
-            epoch = found[1] if found else 0
-            await self.state.swap(session_id, _PROJECT, json.dumps(project), epoch)
+            await self.state.update(session_id, _PROJECT, lambda _: json.dumps(project))
             self._chosen[session_id] = project
         return await self._with_project(created)
 

@@ -33,7 +33,6 @@ TEXT_CHARS: Final = 1_000
 _STATE: Final = "turn-ends"
 _END: Final = ("code", "message", "resolution", "details")
 _ENDS_MAX: Final = 100
-_ATTEMPTS: Final = 3
 _NOTE_TIMEOUT_S: Final = 2.0
 _LISTED_EVENTS: Final = 200
 
@@ -139,7 +138,7 @@ class TurnRecords:
         records = [Record(session_id, each) for each in turns]
         if all(record.state == "completed" for record in records):
             return records
-        ends = (await self._ends(session_id))[0]
+        ends = await self._ends(session_id)
         return [Record(session_id, each, _failed(ends.get(each[0].turn_id))) for each in turns]
 
     async def latest(self, session_id: str = "") -> list[Record]:
@@ -188,22 +187,24 @@ class TurnRecords:
             log.warning("the end of a turn was not noted: %s", error)
 
     async def _note(self, context: ToolContext, failed: pb.TurnFailed) -> None:
-        for _ in range(_ATTEMPTS):
-            ends, epoch = await self._ends(context.session_id)
+        def noted(value: str) -> str:
+            ends = _ends_in(value)
             ends[context.turn_id] = {name: getattr(failed, name) for name in _END}
-            value = json.dumps(dict(list(ends.items())[-_ENDS_MAX:]), ensure_ascii=False)
-            if await self._state.swap(context.session_id, _STATE, value, epoch):
-                return
+            return json.dumps(dict(list(ends.items())[-_ENDS_MAX:]), ensure_ascii=False)
 
-    async def _ends(self, session_id: str) -> tuple[dict[str, dict[str, str]], int]:
+        await self._state.update(context.session_id, _STATE, noted)
+
+    async def _ends(self, session_id: str) -> dict[str, dict[str, str]]:
         found = await self._state.read(session_id, _STATE)
-        if found is None:
-            return {}, 0
-        try:
-            ends = json.loads(found[0])
-        except ValueError:
-            ends = None
-        return (ends if isinstance(ends, dict) else {}), found[1]
+        return _ends_in(found[0]) if found else {}
+
+
+def _ends_in(value: str) -> dict[str, dict[str, str]]:
+    try:
+        ends = json.loads(value)
+    except ValueError:
+        ends = None
+    return ends if isinstance(ends, dict) else {}
 
 
 def began_by(origin: Mapping[str, str]) -> pb.Turn:

@@ -32,6 +32,7 @@ from guest.memory.storage.changes import UNFOLLOWED, Background, bug, change_was
 from guest.memory.storage.erasure import Eraser
 from guest.memory.storage.sound import EPOCH
 
+_ATTEMPTS: Final = 3
 _DISOWN: Final = "UPDATE sessions SET user_id = ? WHERE session_id = ?"
 _NOTICES: Final = "DELETE FROM notices WHERE session_id <> '' AND session_id = ?"
 _TELL_COPIES: Final = "UPDATE revisions SET removals = removals + 1 WHERE namespace = ?"
@@ -172,6 +173,19 @@ class SessionState:
             return (await self._database.execute(_SWAP, change)).rows_affected == 1
         except AnswerLost:
             return await self.read(session_id, name) == (value, expected_epoch + 1)
+
+    async def update(self, session_id: str, name: str, change: Callable[[str], str]) -> bool:
+        """Replace the value with what `change` makes of it, which is empty where there is none;
+        where somebody else writes meanwhile, with what it makes of theirs.
+
+        False, with nothing changed, if the user has no such session, or if others write all the
+        time. Raises `StorageError`.
+        """
+        for _ in range(_ATTEMPTS):
+            value, epoch = await self.read(session_id, name) or ("", 0)
+            if await self.swap(session_id, name, change(value), epoch):
+                return True
+        return False
 
 
 _FORGETTING: Final = "its removal"

@@ -320,19 +320,18 @@ class BackgroundCommands:
 
     async def _store(self, session_id: str, last: int = 0) -> bool:
         """Write what a session has; False if there is no such session."""
-        value, epoch = await self._state.read(session_id, _STATE) or ("{}", 0)
-        last = last or json.loads(value).get("last", 0)
         known = self._of.get(session_id, [])
         for each in [each for each in known if not each.runs][:-_KEPT_MAX]:
             known.remove(each)
-        others = [
-            each
-            for each in json.loads(value).get("commands", ())
-            if self._foreign(each.get("owner"))
-        ]
-        commands = others + [asdict(each) for each in known if not each.done]
-        text = json.dumps({"last": last, "commands": commands})
-        return await self._state.swap(session_id, _STATE, text, epoch)
+        own = [asdict(each) for each in known if not each.done]
+
+        def merged(value: str) -> str:
+            there = json.loads(value or "{}")
+            kept = there.get("commands", ())
+            others = [each for each in kept if self._foreign(each.get("owner"))]
+            return json.dumps({"last": max(last, there.get("last", 0)), "commands": others + own})
+
+        return await self._state.update(session_id, _STATE, merged)
 
 
 def _lasted(seconds: float) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from guest.memory.conversations.sessions import SessionState
 from guest.memory.memory import Memory
@@ -35,6 +36,25 @@ async def test_of_many_at_once_one_wins(path: Path) -> None:
         won = await asyncio.gather(*swaps)
         assert sum(won) == 1
         assert await memory.state_of.read("s1", "n") == (str(won.index(True)), 1)
+
+
+async def test_an_update_is_made_of_what_others_wrote_meanwhile(path: Path) -> None:
+    async with opened(path) as memory:
+        await memory.conversations.create("s1")
+        others = ["a", "b"]
+
+        class Busy(SessionState):
+            async def swap(self, *args: Any) -> bool:
+                if others:
+                    await memory.state_of.update("s1", "n", lambda value: value + others.pop(0))
+                return await super().swap(*args)
+
+        state = Busy(memory.store.database, User(ALICE))
+        assert await state.update("s1", "n", lambda value: value + "!")
+        assert await state.read("s1", "n") == ("ab!", 3)
+        others += "cdefgh"
+        assert not await state.update("s1", "n", lambda value: value + "!")
+        assert not await state.update("s2", "n", lambda value: value + "!")
 
 
 async def test_nobody_else_reads_or_changes_it(path: Path) -> None:
