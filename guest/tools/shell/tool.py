@@ -126,6 +126,7 @@ def shell_tools(
     """
 
     rules = policy or CommandPolicy()
+    budget = max(max_output_bytes - _FRAME_BYTES, max_output_bytes // 4)
 
     def seconds(arguments: ShellArguments) -> float:
         return timeout_s if arguments.timeout_s is None else arguments.timeout_s
@@ -158,7 +159,6 @@ def shell_tools(
                 summary=f"runs in the background, id {number}",
             )
         ended = await shell.run(command, context.pause)
-        budget = max(max_output_bytes - _FRAME_BYTES, max_output_bytes // 4)
         stdout, stderr = both(ended.stdout, ended.stderr, budget)
         return replace(_output(ended, stdout, stderr, limit), material=(_source(arguments),))
 
@@ -167,7 +167,6 @@ def shell_tools(
         if arguments.wait_s:
             with suppress(TimeoutError):
                 await asyncio.wait_for(shell.wait(command.exec_id), arguments.wait_s)
-        budget = max(max_output_bytes - _FRAME_BYTES, max_output_bytes // 4)
         given, context_bytes = arguments.offset, EXCERPT_CONTEXT_CHARS
         first = -1 if given is None else max(0, given - context_bytes)
         there = await shell.read(command.exec_id, first, budget + 2 * context_bytes)
