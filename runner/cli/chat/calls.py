@@ -193,11 +193,12 @@ def by_event(
 ]:
     """The events of a session. The last event of each turn comes with the receipts of the turn, and
     what it changed in projects."""
-    last = {event.turn_id: event.sequence for event in history.events}
+    receipts: dict[str, list[gateway_pb2.MemoryReceipt]] = {}
+    for receipt in history.receipts:
+        receipts.setdefault(receipt.turn_id, []).append(receipt)
+    files = {each.turn_id: each.files for each in history.files}
     found = []
-    for event in history.events:
-        ends = last[event.turn_id] == event.sequence
-        receipts = [r for r in history.receipts if ends and r.turn_id == event.turn_id]
-        files = [f.files for f in history.files if ends and f.turn_id == event.turn_id]
-        found.append((event, receipts, files[0] if files else None))
-    return found
+    for event in reversed(history.events):
+        of_turn = event.turn_id
+        found.append((event, receipts.pop(of_turn, []), files.pop(of_turn, None)))
+    return found[::-1]
