@@ -12,6 +12,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from wire.v1 import gateway_pb2 as pb
 
 from guest.schedules.scheduler import NOTHING
+from runner.client.gateway import GatewayClient
 from tests.support.gateway.gateways import Client, open_gateways
 
 
@@ -62,6 +63,18 @@ async def test_a_run_has_a_session_a_receipt_and_a_notice() -> None:
         assert [each.turn_id for each in turns if each.schedule_id] == [run.turn_id]
         history = await alice.stub.GetSession(pb.GetSessionRequest(session_id=run.session_id))
         assert history.events[0].text == "look at it"
+
+
+async def test_all_schedules_are_listed_in_pages() -> None:
+    async with open_gateways() as gateways:
+        alice = await gateways.serve("alice")
+        made = []
+        for _ in range(101):
+            wanted = pb.CreateScheduleRequest(when="every hour", text="x")
+            made.append((await alice.stub.CreateSchedule(wanted)).schedule_id)
+        async with await GatewayClient.open(alice.peer, channel_name="test") as client:
+            listed = [each.schedule_id async for each in client.schedules()]
+    assert sorted(listed) == sorted(made)
 
 
 async def test_a_run_with_nothing_to_tell_is_silent() -> None:
