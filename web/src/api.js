@@ -5,7 +5,7 @@
  * its default may be missing.
  */
 
-import { connection, signedOut, unanswered } from "./connection.js";
+import { backOff, connection, signedOut, unanswered } from "./connection.js";
 
 /** @typedef {Record<string, any>} Message */
 /**
@@ -164,7 +164,7 @@ async function answer(method, url, request, signal) {
   return ask()
     .catch((error) => {
       if (error instanceof Failure || !(method === "GET" || READS.test(url) || known)) throw error;
-      return ask();
+      return backOff(1, signal).then(ask); // the networks may change several times in a second
     })
     .catch((error) => {
       throw away(error);
