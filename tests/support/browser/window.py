@@ -66,11 +66,12 @@ class Window:
 def go(page: Page, url: str) -> None:
     """Go to `url`, also while the page loads itself again because a part of it did not arrive, and
     where Chromium stops the request because an engine of containers has made a network."""
-    for patience in (True, False):
+    for pause_ms in (100, 300, 1_000, 0):
         try:
             page.goto(url)
         except Error as error:
-            if patience and any(cause in error.message for cause in _PASSING):
+            if pause_ms and any(cause in error.message for cause in _PASSING):
+                page.wait_for_timeout(pause_ms)
                 continue
             raise
         return
