@@ -138,6 +138,8 @@ class SchedulesOfUser:
         return pb.ListScheduleRunsReply(runs=[_run(each, schedule) for each in found])
 
     def _message(self, schedule: Schedule) -> pb.Schedule:
+        costs = schedule.costs(self.book.scheduler.now)
+        spent, month, today = (each / UNITS_PER_DOLLAR for each in costs)
         return convert.message(
             pb.Schedule,
             schedule,
@@ -147,6 +149,9 @@ class SchedulesOfUser:
             budget_usd=schedule.budget / UNITS_PER_DOLLAR,
             next=[stored(slot) for slot in schedule.upcoming(_UPCOMING)],
             running=self.book.scheduler.is_running(schedule.schedule_id),
+            spent_usd=spent,
+            spent_month_usd=month,
+            spent_today_usd=today,
         )
 
 

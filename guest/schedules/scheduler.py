@@ -59,7 +59,8 @@ def receipt(slot: Slot, zone: str) -> str:
     """One line about a slot, for a person."""
     when = zones.minute(slot.slot, zone)
     kept = f", kept {slot.notes} {_plural(slot.notes, 'note')}" * bool(slot.notes)
-    used = f"cost {dollars(slot.cost / UNITS_PER_DOLLAR)}, {slot.calls} "
+    cost = f"cost {dollars(slot.cost / UNITS_PER_DOLLAR)}"
+    used = f"{cost}, {slot.calls} "
     used += _plural(slot.calls, "tool") + kept
     match slot.state:
         case "running":
@@ -69,7 +70,7 @@ def receipt(slot: Slot, zone: str) -> str:
         case "failed":
             return f"failed at {when}, {used}: {slot.detail}"
         case "unknown":
-            return f"began at {when}; how it ended is unknown: {slot.detail}"
+            return f"began at {when}, {cost}; how it ended is unknown: {slot.detail}"
         case "skipped":
             return f"skipped at {when}: the run before it was still on"
         case "missed" if slot.missed > 1:
@@ -269,7 +270,8 @@ class Scheduler:
             there = await self.schedules.slot(slot.schedule_id, slot.slot)
             if there is not None and there.turn_id == slot.turn_id and there.state == "running":
                 if too_late(schedule.times, timing.read(slot.slot), now):
-                    await self.schedules.end(replace(slot, state="missed", missed=1, detail=_AWAY))
+                    gone = replace(slot, state="missed", missed=1, detail=_AWAY)
+                    await self.schedules.end(gone, schedule.day(now))
                 else:
                     self._begin(schedule, slot)
             self._unsure.pop(0)
@@ -279,9 +281,11 @@ class Scheduler:
             if schedule.again and slot.attempt == 1 and not late:
                 anew = self._new(schedule, timing.read(slot.slot))
                 if await self.schedules.retake(slot, anew):
-                    self._begin(schedule, replace(anew, attempt=slot.attempt + 1))
+                    anew = replace(anew, attempt=slot.attempt + 1, cost=slot.cost)
+                    self._begin(schedule, anew)
             elif schedule.schedule_id not in self._runs:
-                await self.schedules.end(replace(slot, state="unknown", detail=_KILLED))
+                ended = replace(slot, state="unknown", detail=_KILLED)
+                await self.schedules.end(ended, schedule.day(now))
         untold = await self.schedules.untold()
         for slot in untold:
             if slot.schedule_id not in self._runs:  # which would tell more
@@ -312,7 +316,7 @@ class Scheduler:
             ended = replace(
                 slot,
                 state="failed" if ran.failed else "done",
-                cost=ran.cost,
+                cost=slot.cost + ran.cost,
                 calls=ran.calls,
                 notes=ran.notes,
                 detail=ran.text[:DETAIL_MAX_CHARS] if ran.failed else "",
@@ -320,7 +324,7 @@ class Scheduler:
             )
             while True:
                 try:
-                    await self.schedules.end(ended)
+                    await self.schedules.end(ended, schedule.day(self._clock()))
                     if not silent:
                         await self._tell(schedule, ended, "" if ran.failed else ran.text)
                     break

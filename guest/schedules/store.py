@@ -46,7 +46,8 @@ DUE_AT_ONCE: Final = 100
 class Schedule:
     """A schedule; the columns of its table. `budget` is in billionths of a US dollar, 0: none of
     its own. `tools` are the only ones of its runs; empty: all but those for schedules. `again`: a
-    run that was lost is begun once more. `queue`: a slot waits for the run before it."""
+    run that was lost is begun once more. `queue`: a slot waits for the run before it. `spent`:
+    what its runs have cost, also those whose slots are not kept; see `costs`."""
 
     schedule_id: str
     name: str
@@ -66,6 +67,20 @@ class Schedule:
     paused: bool = False
     handled: str = ""
     due: str = ""
+    spent: int = 0
+    spent_month: int = 0
+    spent_day: int = 0
+    spent_on: str = ""
+
+    def day(self, moment: datetime) -> str:
+        """The date of a moment in its zone."""
+        return zones.local(stored(moment), self.zone)[:10]
+
+    def costs(self, moment: datetime) -> tuple[int, int, int]:
+        """What its runs have cost: all, those of the month and those of the day."""
+        day, month = self.day(moment), self.day(moment)[:7]
+        of_month = self.spent_month if self.spent_on[:7] == month else 0
+        return self.spent, of_month, self.spent_day if self.spent_on == day else 0
 
     @property
     def times(self) -> Timing:
@@ -127,7 +142,8 @@ SELECT (SELECT MIN(due) FROM schedules WHERE user_id = ?1 AND due <> ''),
 """
 _OLDEST: Final = "SELECT slot FROM slots WHERE schedule_id = ? ORDER BY slot DESC LIMIT 1 OFFSET ?"
 _AHEAD: Final = f"SELECT {_SCHEDULE} FROM schedules WHERE user_id = ? AND handled > ?"  # noqa: S608
-_KEPT: Final = ("schedule_id", "session_id", "made_in", "created_at")
+_SPENT: Final = ("spent", "spent_month", "spent_day", "spent_on")
+_KEPT: Final = ("schedule_id", "session_id", "made_in", "created_at", *_SPENT)
 _CHANGED: Final = [each.name for each in fields(Schedule) if each.name not in _KEPT]
 _CHANGE: Final = f"""
 UPDATE schedules SET {", ".join(f"{name} = ?" for name in _CHANGED)}
@@ -166,6 +182,12 @@ UPDATE slots SET owner = ?3, attempt = attempt + 1, turn_id = ?4, session_id = ?
 _STILL_RUNNING: Final = failing(
     "SELECT 1 FROM slots WHERE schedule_id = ? AND turn_id = ? AND state = 'running'", without=True
 )
+_SPEND: Final = """
+UPDATE schedules SET spent = spent + ?3, spent_on = ?4, spent_day = iif(spent_on = ?4, spent_day, 0)
+        + ?3, spent_month = iif(substr(spent_on, 1, 7) = substr(?4, 1, 7), spent_month, 0) + ?3
+    WHERE schedule_id = ?1 AND EXISTS (
+        SELECT 1 FROM slots WHERE schedule_id = ?1 AND turn_id = ?2 AND state = 'running')
+"""
 _END: Final = """
 UPDATE slots SET state = ?3, ended = ?4, cost = ?5, calls = ?6, notes = ?7, detail = ?8, told = ?9,
     missed = ?10
@@ -174,8 +196,10 @@ UPDATE slots SET state = ?3, ended = ?4, cost = ?5, calls = ?6, notes = ?7, deta
 _TELL: Final = "UPDATE slots SET told = 1 WHERE schedule_id = ? AND slot = ? AND state = ?"
 _RENEW: Final = "UPDATE slots SET renewed = unixepoch() WHERE state = 'running' AND owner = ?"
 _OF_USER: Final = "schedule_id IN (SELECT schedule_id FROM schedules WHERE user_id = ?)"
+_SPENT_BY: Final = """(SELECT CAST(TOTAL(cost) AS INTEGER) FROM model_requests AS request
+    WHERE request.session_id = slots.session_id AND request.turn_id = slots.turn_id)"""
 _LOST: Final = f"""
-SELECT {_SLOT} FROM slots WHERE {_OF_USER} AND state = 'running'
+SELECT {_SLOT.replace("cost", _SPENT_BY)} FROM slots WHERE {_OF_USER} AND state = 'running'
     AND (owner = ? OR renewed < unixepoch() - ?)
 """  # noqa: S608
 _UNTOLD: Final = f"""
@@ -329,7 +353,8 @@ class Schedules:
         return next(iter(await self._slots(_GET_SLOT, schedule_id, slot)), None)
 
     async def lost(self, *, begins: bool) -> list[Slot]:
-        """The runs that no agent runs any more; those of this one, too, when it `begins`."""
+        """The runs that no agent runs any more, with what they have cost; those of this one, too,
+        when it `begins`."""
         own = self.owner if begins else ""
         return await self._slots(_LOST, self._user_id, own, LOST_AFTER_S)
 
@@ -344,8 +369,8 @@ class Schedules:
             return False
         return True
 
-    async def end(self, slot: Slot) -> None:
-        """Write how a run ended."""
+    async def end(self, slot: Slot, day: str) -> None:
+        """Write how a run ended, and what it cost, on the day of its schedule."""
         key = (slot.schedule_id, slot.turn_id)
         done = (
             slot.state,
@@ -357,7 +382,8 @@ class Schedules:
             slot.told,
             slot.missed,
         )
-        await apply(self._database, Statement(_END, (*key, *done)))
+        spend = Statement(_SPEND, (*key, slot.cost, day))
+        await apply(self._database, spend, Statement(_END, (*key, *done)))
 
     async def renew(self) -> None:
         """Say that the runs of this agent are on."""

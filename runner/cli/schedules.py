@@ -39,7 +39,7 @@ SCHEDULES: Final = Shape[pb.Schedule](
         "": _state,
     },
     "schedule_id name text when time_zone session_id? tools budget_usd again queue paused made_by "
-    "created_at next running",
+    "created_at next running spent_usd spent_month_usd spent_today_usd",
 )
 RUNS: Final = Shape[pb.ScheduleRun](
     {
@@ -66,6 +66,7 @@ def _show(schedule: pb.Schedule, *, json: bool = False) -> None:
         "next": upcoming or _state(schedule),
         "does": schedule.text,
         "tools": ", ".join(schedule.tools),
+        "cost": f"{dollars(schedule.spent_usd)}, this month {dollars(schedule.spent_month_usd)}",
         "budget": f"{dollars(schedule.budget_usd)} a run" if schedule.budget_usd else "",
         "if lost": "begun once more" if schedule.again else "",
         "if the one before is on": "waits" if schedule.queue else "",

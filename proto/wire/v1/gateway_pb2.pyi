@@ -4521,6 +4521,9 @@ class Schedule(_message.Message):
     CREATED_AT_FIELD_NUMBER: _builtins.int
     NEXT_FIELD_NUMBER: _builtins.int
     RUNNING_FIELD_NUMBER: _builtins.int
+    SPENT_USD_FIELD_NUMBER: _builtins.int
+    SPENT_MONTH_USD_FIELD_NUMBER: _builtins.int
+    SPENT_TODAY_USD_FIELD_NUMBER: _builtins.int
     schedule_id: _builtins.str
     name: _builtins.str
     text: _builtins.str
@@ -4541,6 +4544,12 @@ class Schedule(_message.Message):
     """"user" or "agent" """
     created_at: _builtins.str
     running: _builtins.bool
+    spent_usd: _builtins.float
+    """What its runs have cost, also those that are not listed any more: all, and those of this month
+    and of today in its time zone
+    """
+    spent_month_usd: _builtins.float
+    spent_today_usd: _builtins.float
     @_builtins.property
     def tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """the only ones of its runs; empty: all but those for schedules"""
@@ -4567,10 +4576,13 @@ class Schedule(_message.Message):
         created_at: _builtins.str = ...,
         next: _abc.Iterable[_builtins.str] | None = ...,
         running: _builtins.bool = ...,
+        spent_usd: _builtins.float = ...,
+        spent_month_usd: _builtins.float = ...,
+        spent_today_usd: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["again", b"again", "budget_usd", b"budget_usd", "created_at", b"created_at", "made_by", b"made_by", "name", b"name", "next", b"next", "paused", b"paused", "queue", b"queue", "running", b"running", "schedule_id", b"schedule_id", "session_id", b"session_id", "text", b"text", "time_zone", b"time_zone", "tools", b"tools", "when", b"when"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["again", b"again", "budget_usd", b"budget_usd", "created_at", b"created_at", "made_by", b"made_by", "name", b"name", "next", b"next", "paused", b"paused", "queue", b"queue", "running", b"running", "schedule_id", b"schedule_id", "session_id", b"session_id", "spent_month_usd", b"spent_month_usd", "spent_today_usd", b"spent_today_usd", "spent_usd", b"spent_usd", "text", b"text", "time_zone", b"time_zone", "tools", b"tools", "when", b"when"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -19,6 +19,7 @@ from guest.memory.storage.migrations import (
     m0002_notices,
     m0003_schedules,
     m0004_reminders,
+    m0005_schedule_costs,
 )
 
 
@@ -31,7 +32,13 @@ class Migration:
     statements: Sequence[str]
 
 
-_MODULES: Final = (m0001_memory, m0002_notices, m0003_schedules, m0004_reminders)
+_MODULES: Final = (
+    m0001_memory,
+    m0002_notices,
+    m0003_schedules,
+    m0004_reminders,
+    m0005_schedule_costs,
+)
 MIGRATIONS: Final = tuple(
     Migration(version, module.NAME, module.STATEMENTS)
     for version, module in enumerate(_MODULES, start=1)

@@ -1,0 +1,63 @@
+"""What the runs of a schedule have cost: counted once, and also where their slots are gone."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from guest.memory.memory import Memory
+from guest.memory.usage import Amount, ModelRequest
+from guest.schedules.store import KEPT_SLOTS, Schedule, Schedules, Slot
+from guest.schedules.timing import stored
+from tests.support.memory.store import FakeEmbedder, opened
+
+BEGAN = datetime(2026, 1, 30, 20, tzinfo=UTC)
+TOKYO = Schedule("", "tea", "make tea", "every 1 minutes", "Asia/Tokyo", BEGAN.isoformat())
+
+
+@pytest.fixture
+async def memory(path: Path) -> AsyncIterator[Memory]:
+    async with opened(path, FakeEmbedder()) as made:
+        yield made
+
+
+def schedules(memory: Memory) -> Schedules:
+    return Schedules(memory.store.database, memory.store.eraser, memory.user_id, "host")
+
+
+async def test_costs_are_those_of_all_runs_of_the_month_and_of_the_day_in_its_zone(
+    memory: Memory,
+) -> None:
+    store = schedules(memory)
+    made = await store.create(TOKYO, BEGAN)
+    for number in range(KEPT_SLOTS + 5):
+        moment = BEGAN + timedelta(minutes=number)
+        slot = Slot(made.schedule_id, stored(moment), "running", turn_id=f"t{number}", told=1)
+        assert await store.claim(slot)
+        ended = replace(slot, state="done", cost=2)
+        for _ in range(2):  # the answer to the first one may have been lost
+            await store.end(ended, made.day(moment))
+    await store.change(replace(made, name="coffee"), BEGAN, anew=False)
+    found = await store.find("coffee")
+    runs = KEPT_SLOTS + 5
+    assert len(await store.runs(made.schedule_id, 2 * runs)) == KEPT_SLOTS
+    assert found.costs(moment) == (2 * runs, 2 * runs, 2 * runs)
+    assert found.costs(datetime(2026, 1, 31, 14, tzinfo=UTC)) == (2 * runs, 2 * runs, 2 * runs)
+    assert found.costs(datetime(2026, 1, 31, 16, tzinfo=UTC)) == (2 * runs, 0, 0)
+    await store.claim(replace(slot, slot=stored(BEGAN + timedelta(days=1)), turn_id="t"))
+    await store.end(replace(ended, turn_id="t"), "2026-02-01")
+    found = await store.find("coffee")
+    assert found.costs(datetime(2026, 1, 31, 16, tzinfo=UTC)) == (2 * runs + 2, 2, 2)
+
+
+async def test_a_run_that_was_killed_has_cost_what_it_asked_of_models(memory: Memory) -> None:
+    store = schedules(memory)
+    made = await store.create(TOKYO, BEGAN)
+    slot = Slot(made.schedule_id, stored(BEGAN), "running", "host", 1, "s", "t")
+    await store.claim(slot)
+    for name in ("r1", "r2"):
+        request = ModelRequest(name, "s", "t", "answer", "openai", "m", "2026-01-02", "2026-01-02")
+        await memory.usage.settle(request, Amount(9, 5, 1, 7), "reported")
+    assert [each.cost for each in await store.lost(begins=True)] == [14]
