@@ -9,7 +9,7 @@ import time
 import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -90,53 +90,44 @@ class Registry:
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
 class Gate:
-    """The operator's permissions for tools. Immutable.
+    """The operator's permissions for tools, and what a conversation and a turn may use of them.
 
     PRIVILEGED calls always pass with `auto`, never with `deny`, and with `ask` only after a
     person's yes; no answer, or a failure while asking, means no. A tool may have an approval of its
-    own.
+    own. Where `reading`, only READ_ONLY calls pass. `names` are the tools of a profile, `given`
+    those of a turn (None: all), `memory` is whether it may change memory.
     """
 
-    def __init__(self, disabled: Collection[str], approval: Approval) -> None:
-        self._disabled = frozenset(disabled)
-        self._approval = approval
-        self._reading = False
-        self._names: frozenset[str] | None = None
-        self._given: frozenset[str] | None = None
-        self._memory = True
+    disabled: frozenset[str]
+    approval: Approval
+    reading: bool = False
+    names: frozenset[str] | None = None
+    given: frozenset[str] | None = None
+    memory: bool = True
 
-    def reading(self) -> "Gate":
-        """The same, which only READ_ONLY calls pass."""
-        view = copy(self)
-        view._reading = True
-        return view
-
-    def only(self, names: Collection[str]) -> "Gate":
-        """The same for these tools alone."""
-        view = copy(self)
-        view._names = frozenset(names)
-        return view
-
-    def within(self, names: Collection[str] | None, *, memory: bool) -> "Gate":
-        """The same for those of these tools (None: all) that, without `memory`, change none."""
-        view = copy(self)
-        view._given = None if names is None else frozenset(names)
-        view._memory = memory
-        return view
-
-    def offers(self, tool: Tool) -> bool:
-        """Whether `tool` is offered to a model at all."""
-        if self._names is not None and tool.name not in self._names:
-            return False
-        if self._not_given(tool):
-            return False
-        denied = tool.safety is Safety.PRIVILEGED and self._approval_for(tool) == "deny"
-        return not denied and tool.name not in self._disabled and not self._changes(tool)
+    def refusal(self, tool: Tool) -> str:
+        """Why `tool` is not offered to a model, and no call of it passes; empty if it is."""
+        changes = tool.safety is not Safety.READ_ONLY
+        if tool.name in self.disabled:
+            return "is switched off by the operator"
+        if self.names is not None and tool.name not in self.names:
+            return "is not among the tools of the profile for small models"
+        if self.given is not None and tool.name not in self.given:
+            has = ", ".join(sorted(self.given)) or "no tools"
+            return f"is not given to this work: it has {has}"
+        if changes and not self.memory and tool.name in MEMORY_TOOLS:
+            return "is not given to this work: it only reads memory"
+        if changes and self.reading:
+            return "could change something, and this conversation only reads"
+        if tool.safety is Safety.PRIVILEGED and (tool.approval or self.approval) == "deny":
+            return "is not permitted by the operator"
+        return ""
 
     def asks(self, tool: Tool) -> bool:
         """Whether a person is asked before the tool runs."""
-        return tool.safety is Safety.PRIVILEGED and self._approval_for(tool) == "ask"
+        return tool.safety is Safety.PRIVILEGED and (tool.approval or self.approval) == "ask"
 
     async def admit(
         self,
@@ -148,16 +139,8 @@ class Gate:
         must_ask: bool,
     ) -> None:
         """Return if the call may run; otherwise raise `ToolError` with the reason."""
-        if tool.name in self._disabled:
-            raise ToolError(f"{tool.name} is switched off by the operator")
-        if self._names is not None and tool.name not in self._names:
-            raise ToolError(f"{tool.name} is not among the tools of the profile for small models")
-        if why := self._not_given(tool):
-            raise ToolError(f"{tool.name} is not given to this work: {why}")
-        if self._changes(tool):
-            raise ToolError(f"{tool.name} could change something, and this conversation only reads")
-        if tool.safety is Safety.PRIVILEGED and self._approval_for(tool) == "deny":
-            raise ToolError(f"{tool.name} is not permitted by the operator")
+        if why := self.refusal(tool):
+            raise ToolError(f"{tool.name} {why}")
         if not must_ask:
             return
         if approve is None:
@@ -173,20 +156,6 @@ class Gate:
             raise ToolError(f"{tool.name} was not approved: asking failed") from None
         if approved is not True:
             raise ToolError(f"{tool.name} was not approved by the user")
-
-    def _not_given(self, tool: Tool) -> str:
-        """Why the turn may not use `tool`; empty if it may."""
-        if self._given is not None and tool.name not in self._given:
-            return f"it has {', '.join(sorted(self._given)) or 'no tools'}"
-        changes = tool.name in MEMORY_TOOLS and tool.safety is not Safety.READ_ONLY
-        return "it only reads memory" if changes and not self._memory else ""
-
-    def _changes(self, tool: Tool) -> bool:
-        """Whether `tool` may change something where that is not allowed."""
-        return self._reading and tool.safety is not Safety.READ_ONLY
-
-    def _approval_for(self, tool: Tool) -> Approval:
-        return tool.approval or self._approval
 
 
 def check_paths(tool: Tool, arguments: Arguments, paths: VirtualPaths) -> bool:
@@ -238,7 +207,7 @@ class ToolPipeline:
         self._registry = registry
         if unknown := set(disabled) - registry.known:
             log.warning("tools.disabled names no tool: %s", ", ".join(sorted(unknown)))
-        self._gate = Gate(disabled, approval)
+        self._gate = Gate(frozenset(disabled), approval)
         self._commands = commands or CommandPolicy()
         self.grants = grants or Grants()
         self.grants.restrict(lambda grant: self._permits(grant.command))
@@ -250,26 +219,27 @@ class ToolPipeline:
 
     def reading(self) -> "ToolPipeline":
         """The same without what may change something, and with secrets of its own."""
-        view = copy(self)
-        view._gate, view._placeholders = self._gate.reading(), Placeholders()
+        view = self._behind(reading=True)
+        view._placeholders = Placeholders()
         return view
 
     def only(self, names: Collection[str]) -> "ToolPipeline":
         """The same for these tools alone."""
-        view = copy(self)
-        view._gate = self._gate.only(names)
-        return view
+        return self._behind(names=frozenset(names))
 
     def within(self, names: Collection[str] | None, *, memory: bool) -> "ToolPipeline":
         """The same for one turn: `names` are the tools that it may use (None: all), `memory` is
         whether it may change memory."""
+        return self._behind(given=None if names is None else frozenset(names), memory=memory)
+
+    def _behind(self, **gate: Any) -> "ToolPipeline":
         view = copy(self)
-        view._gate = self._gate.within(names, memory=memory)
+        view._gate = replace(self._gate, **gate)
         return view
 
     def tools(self) -> list[Tool]:
         """The tools on offer."""
-        return [tool for tool in self._registry.all() if self._gate.offers(tool)]
+        return [tool for tool in self._registry.all() if not self._gate.refusal(tool)]
 
     def shown(self, user_id: str, session_id: str, text: str) -> str:
         """`text` of memory for the model of a session: with virtual paths, and with placeholders
