@@ -13,7 +13,7 @@ from guest.gateway import convert
 from guest.gateway.turns.registry import Turn
 from guest.memory.usage import UNITS_PER_DOLLAR
 from guest.schedules.book import NOT_IN_RUNS, Changes, ScheduleBook
-from guest.schedules.scheduler import NOTHING, Ran, receipt
+from guest.schedules.scheduler import NOTHING, SILENT, Ran, receipt
 from guest.schedules.store import Schedule, Slot
 from guest.schedules.timing import stored
 from guest.tools.base import ToolContext
@@ -135,7 +135,9 @@ class SchedulesOfUser:
     async def runs(self, request: pb.ListScheduleRunsRequest) -> pb.ListScheduleRunsReply:
         limit = request.limit or _PAGE
         schedule, found = await self.book.runs(request.schedule, limit, request.before)
-        return pb.ListScheduleRunsReply(runs=[_run(each, schedule) for each in found])
+        answers = await self.book.answers(found)
+        runs = [_run(each, schedule, answers.get(each.turn_id, "")) for each in found]
+        return pb.ListScheduleRunsReply(runs=runs)
 
     def _message(self, schedule: Schedule) -> pb.Schedule:
         costs = schedule.costs(self.book.scheduler.now)
@@ -155,7 +157,7 @@ class SchedulesOfUser:
         )
 
 
-def _run(slot: Slot, schedule: Schedule) -> pb.ScheduleRun:
+def _run(slot: Slot, schedule: Schedule, answer: str = "") -> pb.ScheduleRun:
     return convert.message(
         pb.ScheduleRun,
         slot,
@@ -164,4 +166,5 @@ def _run(slot: Slot, schedule: Schedule) -> pb.ScheduleRun:
         ended_at=slot.ended,
         cost_usd=slot.cost / UNITS_PER_DOLLAR,
         reason=slot.detail,
+        answer="" if slot.told == SILENT else answer,
     )

@@ -66,7 +66,7 @@ def receipt(slot: Slot, zone: str) -> str:
         case "running":
             return f"runs since {when}"
         case "done":
-            return f"ran at {when}, {used}, sent {int(slot.told != SILENT)} notice"
+            return f"ran at {when}, {used}, sent {'no' if slot.told == SILENT else 1} notice"
         case "failed":
             return f"failed at {when}, {used}: {slot.detail}"
         case "unknown":

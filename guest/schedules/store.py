@@ -211,6 +211,13 @@ SELECT {_SLOT} FROM slots WHERE schedule_id = ? AND (?2 = '' OR slot < ?2)
     ORDER BY slot DESC LIMIT ?4
 """  # noqa: S608
 
+ANSWER_MAX_CHARS: Final = 4_000
+_ANSWERS: Final = f"""
+SELECT turn_id, substr(text, 1, {ANSWER_MAX_CHARS}), MAX(sequence) FROM conversation_events
+    WHERE role = 'assistant' AND text <> '' AND (session_id, turn_id) IN
+        (SELECT value ->> 0, value ->> 1 FROM json_each(?)) GROUP BY turn_id
+"""  # noqa: S608
+
 
 def owner_of(directory: Path) -> str:
     """The name of the agent whose own directory this is; the same after it was started anew."""
@@ -401,6 +408,12 @@ class Schedules:
     async def runs(self, schedule_id: str, limit: int, before: str = "") -> list[Slot]:
         """What became of a schedule's slots, the newest first."""
         return await self._slots(_RUNS, schedule_id, before, self._user_id, limit)
+
+    async def answers(self, runs: Sequence[Slot]) -> dict[str, str]:
+        """The beginning of what the turns of these runs have answered, by their ids."""
+        turns = json.dumps([(each.session_id, each.turn_id) for each in runs if each.session_id])
+        found = await self._database.execute(_ANSWERS, (turns,))
+        return {cast(str, turn): cast(str, text) for turn, text, _ in found.rows}
 
     def _advance(self, due: Schedule, following: datetime | None, now: str) -> list[Statement]:
         key, place = (due.schedule_id, self._user_id, due.due), (now, stored(following))

@@ -48,7 +48,8 @@ RUNS: Final = Shape[pb.ScheduleRun](
         "cost": lambda each: dollars(each.cost_usd),
         "what": lambda each: one_line(each.told),
     },
-    "slot state told session_id? turn_id? began_at? ended_at? cost_usd calls notes missed reason",
+    "slot state told session_id? turn_id? began_at? ended_at? cost_usd calls notes missed reason "
+    "answer?",
 )
 NONE: Final = "there is no schedule; ask the agent for one, or: runner schedules create"
 

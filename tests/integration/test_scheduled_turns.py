@@ -55,6 +55,7 @@ async def test_a_run_has_a_session_a_receipt_and_a_notice() -> None:
         run = await ran(alice, tools=["memory_save"])
         assert offered == ["memory_save"]
         assert (run.state, run.calls, run.notes) == ("done", 1, 1)
+        assert run.answer == "It is red."
         assert run.told.endswith("cost $0.00, 1 tool, kept 1 note, sent 1 notice")
         while not (texts := await told(alice)):
             await asyncio.sleep(0.02)
@@ -81,7 +82,8 @@ async def test_a_run_with_nothing_to_tell_is_silent() -> None:
     async with open_gateways(with_model=answering(NOTHING, [])) as gateways:
         alice = await gateways.serve("alice")
         run = await ran(alice)
-        assert run.told.endswith("sent 0 notice")
+        assert run.told.endswith("sent no notice")
+        assert run.answer == ""
         assert await told(alice) == []
 
 

@@ -4842,6 +4842,7 @@ class ScheduleRun(_message.Message):
     NOTES_FIELD_NUMBER: _builtins.int
     MISSED_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    ANSWER_FIELD_NUMBER: _builtins.int
     slot: _builtins.str
     """RFC 3339, UTC"""
     state: _builtins.str
@@ -4860,6 +4861,8 @@ class ScheduleRun(_message.Message):
     missed: _builtins.int
     """how many slots, from this one on"""
     reason: _builtins.str
+    answer: _builtins.str
+    """its beginning, up to 4,000 characters; empty also where nothing was to be told"""
     def __init__(
         self,
         *,
@@ -4875,10 +4878,11 @@ class ScheduleRun(_message.Message):
         notes: _builtins.int = ...,
         missed: _builtins.int = ...,
         reason: _builtins.str = ...,
+        answer: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["began_at", b"began_at", "calls", b"calls", "cost_usd", b"cost_usd", "ended_at", b"ended_at", "missed", b"missed", "notes", b"notes", "reason", b"reason", "session_id", b"session_id", "slot", b"slot", "state", b"state", "told", b"told", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "began_at", b"began_at", "calls", b"calls", "cost_usd", b"cost_usd", "ended_at", b"ended_at", "missed", b"missed", "notes", b"notes", "reason", b"reason", "session_id", b"session_id", "slot", b"slot", "state", b"state", "told", b"told", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
