@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from wire.v1 import gateway_pb2 as pb
 
@@ -98,30 +98,13 @@ class SchedulesOfUser:
         return pb.ListSchedulesReply(schedules=map(self._message, page), after=after)
 
     async def create(self, request: pb.CreateScheduleRequest) -> pb.Schedule:
-        wanted = Changes(
-            when=request.when,
-            instructions=request.text,
-            name=request.name,
-            zone=request.time_zone,
-            tools=list(request.tools),
-            budget_usd=request.budget_usd,
-            again=request.again,
-            queue=request.queue,
-        )
-        return self._message(await self.book.create(wanted, session_id=request.session_id))
+        made = await self.book.create(_wanted(request), session_id=request.session_id)
+        return self._message(made)
 
     async def change(self, request: pb.ChangeScheduleRequest) -> pb.Schedule:
-        given = {
-            field: getattr(request, field)
-            for field in ("when", "name", "budget_usd", "again", "queue", "paused")
-            if request.HasField(field)
-        }
-        wanted = Changes(
-            **given,
-            instructions=request.text if request.HasField("text") else None,
-            zone=request.time_zone or None,
-            tools=list(request.tools) or None,
-        )
+        wanted = _wanted(request)
+        if request.all_tools:
+            wanted["tools"] = ()
         return self._message(await self.book.change(request.schedule, wanted))
 
     async def delete(self, request: pb.DeleteScheduleRequest) -> pb.DeleteScheduleReply:
@@ -149,12 +132,21 @@ class SchedulesOfUser:
             when=schedule.timing,
             time_zone=schedule.zone,
             budget_usd=schedule.budget / UNITS_PER_DOLLAR,
+            day_usd=schedule.day_budget / UNITS_PER_DOLLAR,
             next=[stored(slot) for slot in schedule.upcoming(_UPCOMING)],
             running=self.book.scheduler.is_running(schedule.schedule_id),
             spent_usd=spent,
             spent_month_usd=month,
             spent_today_usd=today,
         )
+
+
+def _wanted(request: pb.CreateScheduleRequest | pb.ChangeScheduleRequest) -> Changes:
+    """What a request gives; where absence cannot be told, what is not empty."""
+    given = {field.name: value for field, value in request.ListFields()}
+    given["instructions"] = given.pop("text", None)
+    names = Changes.__annotations__
+    return cast(Changes, {name: given[name] for name in names if given.get(name) is not None})
 
 
 def _run(slot: Slot, schedule: Schedule, answer: str = "") -> pb.ScheduleRun:

@@ -213,6 +213,13 @@ def tags(field: str, values: Sequence[str]) -> None:
         _text(field, value, TAG_MAX_CHARS)
 
 
+def commands(field: str, values: Sequence[str]) -> None:
+    """Check commands that a schedule may run."""
+    _no_more_than(field, len(values), TAGS_MAX)
+    for value in values:
+        _text(field, value, QUESTION_MAX_CHARS)
+
+
 def numbers(field: str, values: Sequence[int]) -> None:
     """Check the numbers of notices."""
     _no_more_than(field, len(values), KEPT_MAX)
@@ -234,6 +241,7 @@ CHECKS: Final[Mapping[str, Callable[[str, Any], object]]] = {
     "query": partial(_text, maximum=QUERY_MAX_CHARS),
     "tag": partial(_text, maximum=TAG_MAX_CHARS),
     "tags": tags,
+    "commands": commands,
     "title": partial(_line, maximum=TITLE_MAX_CHARS, length=_text),
     "link": partial(_line, maximum=LINK_MAX_CHARS, length=at_most),
     "cursor": partial(at_most, maximum=CURSOR_MAX_CHARS),

@@ -3,8 +3,8 @@
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import replace
+from typing import Any, Final, TypedDict
 
 from wire import zones
 from wire.errors import Code
@@ -22,19 +22,22 @@ NOT_IN_RUNS: Final = frozenset(FAMILIES["schedules"])
 BUDGET_MAX_USD: Final = 1_000.0
 
 
-@dataclass(frozen=True)
-class Changes:
-    """What a schedule is to be; None stays as it is. `tools` that are empty: all."""
+class Changes(TypedDict, total=False):
+    """What a schedule is to be; what is left out stays as it is. `tools` that are empty: all."""
 
-    when: str | None = None
-    instructions: str | None = None
-    name: str | None = None
-    zone: str | None = None
-    tools: Sequence[str] | None = None
-    budget_usd: float | None = None
-    again: bool | None = None
-    queue: bool | None = None
-    paused: bool | None = None
+    when: str
+    instructions: str
+    name: str
+    time_zone: str
+    tools: Sequence[str]
+    budget_usd: float
+    day_usd: float
+    again: bool
+    queue: bool
+    paused: bool
+    condition: str
+    model: str
+    project: str
 
 
 class ScheduleBook:
@@ -69,8 +72,8 @@ class ScheduleBook:
             made_in=made_in,
             material=tuple(material),
         )
-        name = wanted.name or shortened(wanted.instructions or "", NAME_MAX_CHARS - 1)
-        wanted = replace(wanted, name=name, zone=wanted.zone or zones.AUTO)
+        name = wanted.get("name") or shortened(wanted["instructions"], NAME_MAX_CHARS - 1)
+        wanted = {"time_zone": zones.AUTO, **wanted, "name": name}
         made = await self._store.create(self._changed(blank, wanted), self.scheduler.now)
         self.scheduler.wake()
         return made
@@ -118,35 +121,62 @@ class ScheduleBook:
         return await self._store.answers(runs)
 
     def _changed(self, schedule: Schedule, wanted: Changes) -> Schedule:
-        if wanted.zone:
+        to: dict[str, Any] = {
+            name: wanted[name]
+            for name in ("again", "queue", "paused", "model", "project")
+            if name in wanted
+        }
+        zone = schedule.zone
+        if named := wanted.get("time_zone"):
             with _naming("time_zone"):
-                zones.zone(wanted.zone)
-            named = wanted.zone != zones.AUTO
-            zone = wanted.zone if named else zones.own_name(os.environ) or "UTC"
-            schedule = replace(schedule, zone=zone)
-        if wanted.when is not None or wanted.zone:
+                zones.zone(named)
+            own = zones.own_name(os.environ) or "UTC"
+            zone = to["zone"] = own if named == zones.AUTO else named
+        if "when" in wanted or zone != schedule.zone:
             now = self.scheduler.now
             with _naming("when"):
-                times = timing.parse(wanted.when or schedule.timing, schedule.zone, now)
-            starts = timing.stored(now.replace(microsecond=0))
-            schedule = replace(schedule, timing=times.text, starts=starts)
-        if wanted.instructions is not None:
-            text = _length("instructions", wanted.instructions, INSTRUCTIONS_MAX_CHARS)
-            schedule = replace(schedule, instructions=text)
-        if wanted.name is not None:
-            name = " ".join(_length("name", wanted.name, NAME_MAX_CHARS).split())
-            schedule = replace(schedule, name=name)
-        if wanted.tools is not None:
+                to["timing"] = timing.parse(wanted.get("when", schedule.timing), zone, now).text
+            to["starts"] = timing.stored(now.replace(microsecond=0))
+        if "instructions" in wanted:
+            to["instructions"] = _length(
+                "instructions", wanted["instructions"], INSTRUCTIONS_MAX_CHARS
+            )
+        if "name" in wanted:
+            to["name"] = " ".join(_length("name", wanted["name"], NAME_MAX_CHARS).split())
+        if "tools" in wanted:
             known = sorted(set(self._offered()) - NOT_IN_RUNS)
-            if strange := [each for each in wanted.tools if each not in known]:
+            if strange := [each for each in wanted["tools"] if each not in known]:
                 raise _bad("tools", f"{strange[0]!r:.80} is not one of {', '.join(known)}")
-            schedule = replace(schedule, tools=tuple(dict.fromkeys(wanted.tools)))
-        if wanted.budget_usd is not None:
-            if not 0 <= wanted.budget_usd <= BUDGET_MAX_USD:
-                raise _bad("budget_usd", f"it must be from 0 to {BUDGET_MAX_USD:g}")
-            schedule = replace(schedule, budget=round(wanted.budget_usd * UNITS_PER_DOLLAR))
-        flags = {name: getattr(wanted, name) for name in ("again", "queue", "paused")}
-        return replace(schedule, **{name: on for name, on in flags.items() if on is not None})
+            to["tools"] = tuple(dict.fromkeys(wanted["tools"]))
+        if "budget_usd" in wanted:
+            to["budget"] = _amount("budget_usd", wanted["budget_usd"])
+        if "day_usd" in wanted:
+            to["day_budget"] = _amount("day_usd", wanted["day_usd"])
+        if "condition" in wanted:
+            to["condition"] = _condition(wanted["condition"])
+        return replace(schedule, **to, capped=False)
+
+
+CONDITIONS: Final = (
+    "'changed PATH' (since the last run), 'command COMMAND' (it ends with exit code 0), 'due' (a "
+    "reminder's time has come), or 'none'"
+)
+
+
+def _condition(text: str) -> str:
+    kind, _, what = " ".join(text.split(maxsplit=1)).partition(" ")
+    what = what.strip()
+    if kind in ("", "none") and not what:
+        return ""
+    if kind not in ("changed", "command", "due") or (kind == "due") is bool(what):
+        raise _bad("condition", f"{text!r:.80} is not {CONDITIONS}")
+    return f"{kind} {what}".strip()
+
+
+def _amount(field: str, dollars: float) -> int:
+    if not 0 <= dollars <= BUDGET_MAX_USD:
+        raise _bad(field, f"it must be from 0 to {BUDGET_MAX_USD:g}")
+    return round(dollars * UNITS_PER_DOLLAR)
 
 
 @contextmanager

@@ -29,8 +29,11 @@ from guest.memory.storage.erasure import Eraser
 from guest.schedules import timing
 from guest.schedules.timing import Once, Timing, stored
 
-State = Literal["running", "done", "failed", "unknown", "missed", "skipped"]
-"""What became of a slot. "unknown": its agent ended before it did."""
+State = Literal[
+    "running", "done", "failed", "unknown", "missed", "skipped", "idle", "unchecked", "capped"
+]
+"""What became of a slot. "unknown": its agent ended before it did. The last three are without a
+run: the condition was not met, or could not be checked, or the day's cap is reached."""
 
 SCHEDULES_MAX: Final = 10_000
 KEPT_SLOTS: Final = 500
@@ -44,10 +47,11 @@ DUE_AT_ONCE: Final = 100
 
 @dataclass(frozen=True)
 class Schedule:
-    """A schedule; the columns of its table. `budget` is in billionths of a US dollar, 0: none of
-    its own. `tools` are the only ones of its runs; empty: all but those for schedules. `again`: a
-    run that was lost is begun once more. `queue`: a slot waits for the run before it. `spent`:
-    what its runs have cost, also those whose slots are not kept; see `costs`."""
+    """A schedule; the columns of its table. `budget` of a run and `day_budget` of a day are in
+    billionths of a US dollar, 0: none of its own. `tools` are the only ones of its runs; empty: all
+    but those for schedules. `again`: a run that was lost is begun once more. `queue`: a slot waits
+    for the run before it. `spent`: what its runs have cost, also those whose slots are not kept;
+    see `costs`."""
 
     schedule_id: str
     name: str
@@ -71,6 +75,12 @@ class Schedule:
     spent_month: int = 0
     spent_day: int = 0
     spent_on: str = ""
+    condition: str = ""
+    seen: str = ""
+    model: str = ""
+    project: str = ""
+    day_budget: int = 0
+    capped: bool = False
 
     def day(self, moment: datetime) -> str:
         """The date of a moment in its zone."""
@@ -81,6 +91,14 @@ class Schedule:
         day, month = self.day(moment), self.day(moment)[:7]
         of_month = self.spent_month if self.spent_on[:7] == month else 0
         return self.spent, of_month, self.spent_day if self.spent_on == day else 0
+
+    def left(self, moment: datetime) -> int | None:
+        """The most that a run may cost at a moment; None: it has no limit of its own."""
+        limits = [self.budget] if self.budget else []
+        if self.day_budget:
+            full = self.capped and self.spent_on == self.day(moment)
+            limits.append(0 if full else max(0, self.day_budget - self.costs(moment)[2]))
+        return min(limits, default=None)
 
     @property
     def times(self) -> Timing:
@@ -467,6 +485,6 @@ def _schedule(row: Iterable[Any]) -> Schedule:
             given[name] = tuple(map(str, json.loads(given[name])))
         except (ValueError, TypeError):
             given[name] = ("",)  # no tool, and nobody's own words
-    for name in ("again", "queue", "paused"):
+    for name in ("again", "queue", "paused", "capped"):
         given[name] = bool(given[name])
     return Schedule(**given)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, cast
 
 from pydantic import Field
 from wire.errors import Code
@@ -11,7 +11,7 @@ from wire.zones import local
 
 from guest.errors import GuestError, ToolError
 from guest.memory.usage import UNITS_PER_DOLLAR
-from guest.schedules.book import BUDGET_MAX_USD, Changes, ScheduleBook
+from guest.schedules.book import CONDITIONS, Changes, ScheduleBook
 from guest.schedules.scheduler import receipt
 from guest.schedules.store import INSTRUCTIONS_MAX_CHARS, NAME_MAX_CHARS, Schedule
 from guest.schedules.timing import WHEN_MAX_CHARS, stored
@@ -24,38 +24,52 @@ _PASSING: Final = (
     "runner start"
 )
 _WHEN: Final = (
-    "In the user's time zone: a cron line ('0 7 * * 1-5'), 'every 30 minutes', or "
-    "'2026-12-24 18:00'."
+    "In the time zone of the user, or of the schedule: a cron line ('0 7 * * 1-5'), "
+    "'every 30 minutes', or '2026-12-24 18:00'."
 )
 _INSTRUCTIONS: Final = "What the run is to do; it knows nothing of this conversation."
 _TOOLS: Final = "The only tools of its runs; none named: all."
 _BUDGET: Final = "The most that one run may cost, in US dollars; 0: no limit of its own."
+_DAY: Final = "The most that all its runs of a day may cost, in US dollars; 0: no limit."
+_CONDITION: Final = f"Checked first, without a model; a run begins only if it is met: {CONDITIONS}."
+_MODEL: Final = "Of its runs, 'provider:model'; empty: the configured one."
 _AGAIN: Final = "Begin a run once more if the agent was killed during it."
 
 
-class CreateArguments(Arguments):
+class ScheduleArguments(Arguments):
+    """What both making and changing a schedule take; what is None is left out."""
+
+    name: str | None = Field(default=None, max_length=NAME_MAX_CHARS, description="A few words.")
+    tools: list[str] | None = Field(default=None, max_length=100, description=_TOOLS)
+    budget_usd: float | None = Field(default=None, description=_BUDGET)
+    day_usd: float | None = Field(default=None, description=_DAY)
+    again: bool | None = Field(default=None, description=_AGAIN)
+    condition: str | None = Field(default=None, description=_CONDITION)
+    model: str | None = Field(default=None, max_length=200, description=_MODEL)
+
+    def changes(self) -> Changes:
+        return cast(Changes, self.model_dump(exclude_none=True, exclude={"schedule", "here"}))
+
+
+class CreateArguments(ScheduleArguments):
+    telling: ClassVar[str] = "when"
+
     when: str = Field(min_length=1, max_length=WHEN_MAX_CHARS, description=_WHEN)
     instructions: str = Field(
         min_length=1, max_length=INSTRUCTIONS_MAX_CHARS, description=_INSTRUCTIONS
     )
-    name: str = Field(default="", max_length=NAME_MAX_CHARS, description="A few words.")
     here: bool = Field(default=False, description="Run in this session, not in new ones.")
-    tools: list[str] = Field(default=[], max_length=100, description=_TOOLS)
-    budget_usd: float = Field(default=0.0, ge=0, le=BUDGET_MAX_USD, description=_BUDGET)
-    again: bool = Field(default=False, description=_AGAIN)
 
 
 class NamedArguments(Arguments):
     schedule: str = Field(min_length=1, max_length=NAME_MAX_CHARS, description="Its id or name.")
 
 
-class UpdateArguments(NamedArguments):
+class UpdateArguments(ScheduleArguments, NamedArguments):
+    telling: ClassVar[str] = "schedule"
+
     when: str | None = Field(default=None, max_length=WHEN_MAX_CHARS, description=_WHEN)
     instructions: str | None = Field(default=None, max_length=INSTRUCTIONS_MAX_CHARS)
-    name: str | None = Field(default=None, max_length=NAME_MAX_CHARS)
-    tools: list[str] | None = Field(default=None, max_length=100, description=_TOOLS)
-    budget_usd: float | None = Field(default=None, ge=0, le=BUDGET_MAX_USD, description=_BUDGET)
-    again: bool | None = Field(default=None, description=_AGAIN)
     paused: bool | None = Field(default=None, description="true stops it, false lets it go on.")
 
 
@@ -120,15 +134,11 @@ class _ScheduleTools:
         self._book = book
 
     async def create(self, context: ToolContext, given: CreateArguments) -> ToolOutput:
-        wanted = Changes(
-            when=given.when,
-            instructions=given.instructions,
-            name=given.name,
-            zone=context.time_zone,
-            tools=given.tools,
-            budget_usd=given.budget_usd,
-            again=given.again,
-        )
+        wanted = given.changes()
+        if context.time_zone:
+            wanted["time_zone"] = context.time_zone
+        if context.project:
+            wanted["project"] = context.project
         with _refusing():
             made = await self._book.create(
                 wanted,
@@ -141,10 +151,9 @@ class _ScheduleTools:
         return ToolOutput(_shown(made), notes, summary=f"Scheduled: {made.schedule_id}")
 
     async def update(self, context: ToolContext, given: UpdateArguments) -> ToolOutput:
-        fields = given.model_dump(exclude={"schedule"})
         with _refusing():
             changed = await self._book.change(
-                given.schedule, Changes(**fields), made_by="agent", material=context.material
+                given.schedule, given.changes(), made_by="agent", material=context.material
             )
         return ToolOutput(_shown(changed), summary=f"Changed: {changed.schedule_id}")
 
@@ -175,11 +184,16 @@ def _shown(schedule: Schedule) -> dict[str, Any]:
         "next": [each.replace(".000000", "") for each in upcoming],
         "instructions": schedule.instructions,
     }
-    if schedule.tools:
-        shown["tools"] = list(schedule.tools)
-    if schedule.budget:
-        shown["budget_usd"] = schedule.budget / UNITS_PER_DOLLAR
-    return shown | ({"paused": True} if schedule.paused else {})
+    more = {
+        "tools": list(schedule.tools),
+        "budget_usd": schedule.budget / UNITS_PER_DOLLAR,
+        "day_usd": schedule.day_budget / UNITS_PER_DOLLAR,
+        "condition": schedule.condition,
+        "model": schedule.model,
+        "project": schedule.project,
+        "paused": schedule.paused,
+    }
+    return shown | {name: value for name, value in more.items() if value}
 
 
 @contextmanager

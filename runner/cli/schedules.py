@@ -1,6 +1,6 @@
 """`runner schedules`: turns that begin by themselves."""
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 from wire.text import dollars
@@ -16,12 +16,37 @@ schedules = typer.Typer()
 
 _LISTED_MAX: Final = 10_000
 Named = Annotated[str, typer.Argument(metavar="ID", help="Its id, or its name.")]
+_WHEN: Final = "A cron line ('0 7 * * 1-5'), 'every 30 minutes', or '2026-12-24 18:00'."
+_DOES: Final = "What a run is to do."
 Name = Annotated[str | None, typer.Option(help="A few words.")]
 Tools = Annotated[
     list[str] | None, typer.Option("--tool", help="Only this tool, and others named so.")
 ]
 Budget = Annotated[float | None, typer.Option(help="The most that a run may cost, in dollars.")]
+DayCap = Annotated[
+    float | None,
+    typer.Option("--day", help="The most that all runs of a day may cost, in dollars."),
+]
 Zone = Annotated[str | None, typer.Option(help="A time zone; without it the user's.")]
+Condition = Annotated[
+    str | None,
+    typer.Option(
+        "--if",
+        metavar="CONDITION",
+        help="Run only if this is met, which is checked without a model: 'changed PATH', "
+        "'command COMMAND' (exit code 0), 'due' (a reminder), or 'none'.",
+    ),
+]
+Model = Annotated[str | None, typer.Option(help="The model of its runs: provider:model.")]
+Project = Annotated[str | None, typer.Option(help="The project in which its runs work.")]
+Again = Annotated[
+    bool | None,
+    typer.Option("--again/--not-again", help="Begin a run once more if the agent was killed."),
+]
+Queue = Annotated[
+    bool | None,
+    typer.Option("--queue/--skip", help="Wait for the run before, instead of skipping."),
+]
 
 
 def _state(schedule: pb.Schedule) -> str:
@@ -38,8 +63,9 @@ SCHEDULES: Final = Shape[pb.Schedule](
         "next": lambda each: minute(each.next[0], each.time_zone) if each.next else "",
         "": _state,
     },
-    "schedule_id name text when time_zone session_id? tools budget_usd again queue paused made_by "
-    "created_at next running spent_usd spent_month_usd spent_today_usd",
+    "schedule_id name text when time_zone session_id? tools budget_usd day_usd condition? model? "
+    "project? allowed again queue paused made_by created_at next running spent_usd spent_month_usd "
+    "spent_today_usd",
 )
 RUNS: Final = Shape[pb.ScheduleRun](
     {
@@ -68,7 +94,14 @@ def _show(schedule: pb.Schedule, *, json: bool = False) -> None:
         "does": schedule.text,
         "tools": ", ".join(schedule.tools),
         "cost": f"{dollars(schedule.spent_usd)}, this month {dollars(schedule.spent_month_usd)}",
-        "budget": f"{dollars(schedule.budget_usd)} a run" if schedule.budget_usd else "",
+        "budget": ", ".join(
+            f"{dollars(most)} a {each}"
+            for each, most in (("run", schedule.budget_usd), ("day", schedule.day_usd))
+            if most
+        ),
+        "only if": schedule.condition,
+        "model": schedule.model,
+        "project": schedule.project,
         "if lost": "begun once more" if schedule.again else "",
         "if the one before is on": "waits" if schedule.queue else "",
     }
@@ -94,37 +127,62 @@ def show(context: typer.Context, schedule: Named, json: AsJson = False) -> None:
 @schedules.command("create")
 def create(
     context: typer.Context,
-    when: Annotated[
-        str,
-        typer.Argument(
-            help="A cron line ('0 7 * * 1-5'), 'every 30 minutes', or '2026-12-24 18:00'."
-        ),
-    ],
-    instructions: Annotated[str, typer.Argument(help="What a run is to do.")],
+    when: Annotated[str, typer.Argument(help=_WHEN)],
+    instructions: Annotated[str, typer.Argument(help=_DOES)],
     name: Name = None,
     tool: Tools = None,
     budget: Budget = None,
+    day: DayCap = None,
     zone: Zone = None,
-    again: Annotated[
-        bool, typer.Option("--again", help="Begin a run once more if the agent was killed.")
-    ] = False,
-    queue: Annotated[
-        bool, typer.Option("--queue", help="Wait for the run before, instead of skipping.")
-    ] = False,
+    condition: Condition = None,
+    model: Model = None,
+    project: Project = None,
+    again: Again = None,
+    queue: Queue = None,
     json: AsJson = False,
 ) -> None:
     """Make a schedule: a turn that begins by itself."""
-    request = pb.CreateScheduleRequest(
-        when=when,
-        text=instructions,
-        name=name or "",
-        tools=tool or [],
-        budget_usd=budget or 0.0,
-        time_zone=zone or "",
-        again=again,
-        queue=queue,
-    )
+    request = pb.CreateScheduleRequest(**_given(locals()))
     _show(ask_agent(context.obj, lambda agent: agent.create_schedule(request)), json=json)
+
+
+@schedules.command("update")
+def update(
+    context: typer.Context,
+    schedule: Named,
+    when: Annotated[str | None, typer.Option(help=_WHEN)] = None,
+    instructions: Annotated[str | None, typer.Option("--does", help=_DOES)] = None,
+    name: Name = None,
+    tool: Tools = None,
+    all_tools: Annotated[bool, typer.Option("--all-tools", help="Not only some tools.")] = False,
+    budget: Budget = None,
+    day: DayCap = None,
+    zone: Zone = None,
+    condition: Condition = None,
+    model: Model = None,
+    project: Project = None,
+    again: Again = None,
+    queue: Queue = None,
+    json: AsJson = False,
+) -> None:
+    """Change a schedule; what is left out stays."""
+    request = pb.ChangeScheduleRequest(**_given(locals()))
+    _show(ask_agent(context.obj, lambda agent: agent.change_schedule(request)), json=json)
+
+
+_FIELDS: Final = {
+    "instructions": "text",
+    "tool": "tools",
+    "budget": "budget_usd",
+    "day": "day_usd",
+    "zone": "time_zone",
+}
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a request that the options of a command give."""
+    given = {name: value for name, value in options.items() if value is not None}
+    return {_FIELDS.get(name, name): given[name] for name in given.keys() - {"context", "json"}}
 
 
 @schedules.command("pause")

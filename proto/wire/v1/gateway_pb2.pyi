@@ -4524,6 +4524,11 @@ class Schedule(_message.Message):
     SPENT_USD_FIELD_NUMBER: _builtins.int
     SPENT_MONTH_USD_FIELD_NUMBER: _builtins.int
     SPENT_TODAY_USD_FIELD_NUMBER: _builtins.int
+    CONDITION_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    DAY_USD_FIELD_NUMBER: _builtins.int
+    PROJECT_FIELD_NUMBER: _builtins.int
+    ALLOWED_FIELD_NUMBER: _builtins.int
     schedule_id: _builtins.str
     name: _builtins.str
     text: _builtins.str
@@ -4550,6 +4555,16 @@ class Schedule(_message.Message):
     """
     spent_month_usd: _builtins.float
     spent_today_usd: _builtins.float
+    condition: _builtins.str
+    """What is checked first, without a model: "changed PATH", "command COMMAND" (exit code 0: there is
+    something to do) or "due" (a reminder's time has come); empty: nothing
+    """
+    model: _builtins.str
+    """of its runs; empty: the configured one"""
+    day_usd: _builtins.float
+    """the most that all its runs of a day may cost; 0: none of its own"""
+    project: _builtins.str
+    """in which its runs work"""
     @_builtins.property
     def tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """the only ones of its runs; empty: all but those for schedules"""
@@ -4557,6 +4572,10 @@ class Schedule(_message.Message):
     @_builtins.property
     def next(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """the next three slots, RFC 3339, UTC"""
+
+    @_builtins.property
+    def allowed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """what its runs may do without a question, in words"""
 
     def __init__(
         self,
@@ -4579,10 +4598,15 @@ class Schedule(_message.Message):
         spent_usd: _builtins.float = ...,
         spent_month_usd: _builtins.float = ...,
         spent_today_usd: _builtins.float = ...,
+        condition: _builtins.str = ...,
+        model: _builtins.str = ...,
+        day_usd: _builtins.float = ...,
+        project: _builtins.str = ...,
+        allowed: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["again", b"again", "budget_usd", b"budget_usd", "created_at", b"created_at", "made_by", b"made_by", "name", b"name", "next", b"next", "paused", b"paused", "queue", b"queue", "running", b"running", "schedule_id", b"schedule_id", "session_id", b"session_id", "spent_month_usd", b"spent_month_usd", "spent_today_usd", b"spent_today_usd", "spent_usd", b"spent_usd", "text", b"text", "time_zone", b"time_zone", "tools", b"tools", "when", b"when"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["again", b"again", "allowed", b"allowed", "budget_usd", b"budget_usd", "condition", b"condition", "created_at", b"created_at", "day_usd", b"day_usd", "made_by", b"made_by", "model", b"model", "name", b"name", "next", b"next", "paused", b"paused", "project", b"project", "queue", b"queue", "running", b"running", "schedule_id", b"schedule_id", "session_id", b"session_id", "spent_month_usd", b"spent_month_usd", "spent_today_usd", b"spent_today_usd", "spent_usd", b"spent_usd", "text", b"text", "time_zone", b"time_zone", "tools", b"tools", "when", b"when"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4653,6 +4677,11 @@ class CreateScheduleRequest(_message.Message):
     BUDGET_USD_FIELD_NUMBER: _builtins.int
     AGAIN_FIELD_NUMBER: _builtins.int
     QUEUE_FIELD_NUMBER: _builtins.int
+    CONDITION_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    DAY_USD_FIELD_NUMBER: _builtins.int
+    PROJECT_FIELD_NUMBER: _builtins.int
+    ALLOW_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """empty: from the instructions"""
     text: _builtins.str
@@ -4663,8 +4692,16 @@ class CreateScheduleRequest(_message.Message):
     budget_usd: _builtins.float
     again: _builtins.bool
     queue: _builtins.bool
+    condition: _builtins.str
+    model: _builtins.str
+    day_usd: _builtins.float
+    project: _builtins.str
     @_builtins.property
     def tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def allow(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """commands that its runs may call without a question"""
+
     def __init__(
         self,
         *,
@@ -4677,10 +4714,15 @@ class CreateScheduleRequest(_message.Message):
         budget_usd: _builtins.float = ...,
         again: _builtins.bool = ...,
         queue: _builtins.bool = ...,
+        condition: _builtins.str = ...,
+        model: _builtins.str = ...,
+        day_usd: _builtins.float = ...,
+        project: _builtins.str = ...,
+        allow: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["again", b"again", "budget_usd", b"budget_usd", "name", b"name", "queue", b"queue", "session_id", b"session_id", "text", b"text", "time_zone", b"time_zone", "tools", b"tools", "when", b"when"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["again", b"again", "allow", b"allow", "budget_usd", b"budget_usd", "condition", b"condition", "day_usd", b"day_usd", "model", b"model", "name", b"name", "project", b"project", "queue", b"queue", "session_id", b"session_id", "text", b"text", "time_zone", b"time_zone", "tools", b"tools", "when", b"when"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4702,6 +4744,11 @@ class ChangeScheduleRequest(_message.Message):
     AGAIN_FIELD_NUMBER: _builtins.int
     QUEUE_FIELD_NUMBER: _builtins.int
     PAUSED_FIELD_NUMBER: _builtins.int
+    CONDITION_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    DAY_USD_FIELD_NUMBER: _builtins.int
+    PROJECT_FIELD_NUMBER: _builtins.int
+    ALL_TOOLS_FIELD_NUMBER: _builtins.int
     schedule: _builtins.str
     name: _builtins.str
     text: _builtins.str
@@ -4711,6 +4758,15 @@ class ChangeScheduleRequest(_message.Message):
     again: _builtins.bool
     queue: _builtins.bool
     paused: _builtins.bool
+    condition: _builtins.str
+    """empty: none"""
+    model: _builtins.str
+    """empty: the configured one"""
+    day_usd: _builtins.float
+    project: _builtins.str
+    """empty: none"""
+    all_tools: _builtins.bool
+    """instead of `tools`"""
     @_builtins.property
     def tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -4726,19 +4782,32 @@ class ChangeScheduleRequest(_message.Message):
         again: _builtins.bool | None = ...,
         queue: _builtins.bool | None = ...,
         paused: _builtins.bool | None = ...,
+        condition: _builtins.str | None = ...,
+        model: _builtins.str | None = ...,
+        day_usd: _builtins.float | None = ...,
+        project: _builtins.str | None = ...,
+        all_tools: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_again", b"_again", "_budget_usd", b"_budget_usd", "_name", b"_name", "_paused", b"_paused", "_queue", b"_queue", "_text", b"_text", "_time_zone", b"_time_zone", "_when", b"_when", "again", b"again", "budget_usd", b"budget_usd", "name", b"name", "paused", b"paused", "queue", b"queue", "text", b"text", "time_zone", b"time_zone", "when", b"when"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_again", b"_again", "_budget_usd", b"_budget_usd", "_condition", b"_condition", "_day_usd", b"_day_usd", "_model", b"_model", "_name", b"_name", "_paused", b"_paused", "_project", b"_project", "_queue", b"_queue", "_text", b"_text", "_time_zone", b"_time_zone", "_when", b"_when", "again", b"again", "budget_usd", b"budget_usd", "condition", b"condition", "day_usd", b"day_usd", "model", b"model", "name", b"name", "paused", b"paused", "project", b"project", "queue", b"queue", "text", b"text", "time_zone", b"time_zone", "when", b"when"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_again", b"_again", "_budget_usd", b"_budget_usd", "_name", b"_name", "_paused", b"_paused", "_queue", b"_queue", "_text", b"_text", "_time_zone", b"_time_zone", "_when", b"_when", "again", b"again", "budget_usd", b"budget_usd", "name", b"name", "paused", b"paused", "queue", b"queue", "schedule", b"schedule", "text", b"text", "time_zone", b"time_zone", "tools", b"tools", "when", b"when"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_again", b"_again", "_budget_usd", b"_budget_usd", "_condition", b"_condition", "_day_usd", b"_day_usd", "_model", b"_model", "_name", b"_name", "_paused", b"_paused", "_project", b"_project", "_queue", b"_queue", "_text", b"_text", "_time_zone", b"_time_zone", "_when", b"_when", "again", b"again", "all_tools", b"all_tools", "budget_usd", b"budget_usd", "condition", b"condition", "day_usd", b"day_usd", "model", b"model", "name", b"name", "paused", b"paused", "project", b"project", "queue", b"queue", "schedule", b"schedule", "text", b"text", "time_zone", b"time_zone", "tools", b"tools", "when", b"when"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__again: _TypeAlias = _typing.Literal["again"]  # noqa: Y015
     _WhichOneofArgType__again: _TypeAlias = _typing.Literal["_again", b"_again"]  # noqa: Y015
     _WhichOneofReturnType__budget_usd: _TypeAlias = _typing.Literal["budget_usd"]  # noqa: Y015
     _WhichOneofArgType__budget_usd: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd"]  # noqa: Y015
+    _WhichOneofReturnType__condition: _TypeAlias = _typing.Literal["condition"]  # noqa: Y015
+    _WhichOneofArgType__condition: _TypeAlias = _typing.Literal["_condition", b"_condition"]  # noqa: Y015
+    _WhichOneofReturnType__day_usd: _TypeAlias = _typing.Literal["day_usd"]  # noqa: Y015
+    _WhichOneofArgType__day_usd: _TypeAlias = _typing.Literal["_day_usd", b"_day_usd"]  # noqa: Y015
+    _WhichOneofReturnType__model: _TypeAlias = _typing.Literal["model"]  # noqa: Y015
+    _WhichOneofArgType__model: _TypeAlias = _typing.Literal["_model", b"_model"]  # noqa: Y015
     _WhichOneofReturnType__name: _TypeAlias = _typing.Literal["name"]  # noqa: Y015
     _WhichOneofArgType__name: _TypeAlias = _typing.Literal["_name", b"_name"]  # noqa: Y015
     _WhichOneofReturnType__paused: _TypeAlias = _typing.Literal["paused"]  # noqa: Y015
     _WhichOneofArgType__paused: _TypeAlias = _typing.Literal["_paused", b"_paused"]  # noqa: Y015
+    _WhichOneofReturnType__project: _TypeAlias = _typing.Literal["project"]  # noqa: Y015
+    _WhichOneofArgType__project: _TypeAlias = _typing.Literal["_project", b"_project"]  # noqa: Y015
     _WhichOneofReturnType__queue: _TypeAlias = _typing.Literal["queue"]  # noqa: Y015
     _WhichOneofArgType__queue: _TypeAlias = _typing.Literal["_queue", b"_queue"]  # noqa: Y015
     _WhichOneofReturnType__text: _TypeAlias = _typing.Literal["text"]  # noqa: Y015
@@ -4752,9 +4821,17 @@ class ChangeScheduleRequest(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__budget_usd) -> _WhichOneofReturnType__budget_usd | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__condition) -> _WhichOneofReturnType__condition | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__day_usd) -> _WhichOneofReturnType__day_usd | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__model) -> _WhichOneofReturnType__model | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__name) -> _WhichOneofReturnType__name | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__paused) -> _WhichOneofReturnType__paused | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__project) -> _WhichOneofReturnType__project | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__queue) -> _WhichOneofReturnType__queue | None: ...
     @_typing.overload
@@ -4846,7 +4923,9 @@ class ScheduleRun(_message.Message):
     slot: _builtins.str
     """RFC 3339, UTC"""
     state: _builtins.str
-    """"running", "done", "failed", "unknown" (its agent was killed), "missed" or "skipped" """
+    """"running", "done", "failed", "unknown" (its agent was killed), "missed", "skipped", or without a
+    run: "idle" (its condition was not met), "unchecked" (it could not be checked), "capped"
+    """
     told: _builtins.str
     """the receipt: one line for a person"""
     session_id: _builtins.str
@@ -4859,7 +4938,7 @@ class ScheduleRun(_message.Message):
     notes: _builtins.int
     """that were kept"""
     missed: _builtins.int
-    """how many slots, from this one on"""
+    """for how many slots it stands: those from this one on, or without a run up to it"""
     reason: _builtins.str
     answer: _builtins.str
     """its beginning, up to 4,000 characters; empty also where nothing was to be told"""

@@ -20,6 +20,7 @@ from guest.memory.storage.migrations import (
     m0003_schedules,
     m0004_reminders,
     m0005_schedule_costs,
+    m0006_conditions,
 )
 
 
@@ -38,6 +39,7 @@ _MODULES: Final = (
     m0003_schedules,
     m0004_reminders,
     m0005_schedule_costs,
+    m0006_conditions,
 )
 MIGRATIONS: Final = tuple(
     Migration(version, module.NAME, module.STATEMENTS)

@@ -61,8 +61,8 @@ COLUMNS = {
     "notices": ("key kind text session_id turn_id note_id created_at read_at", ""),
     "schedules": (
         "name instructions timing zone starts session_id tools made_by made_in material created_at"
-        " handled due spent_on",
-        "budget again queue paused spent spent_month spent_day",
+        " handled due spent_on condition seen model project",
+        "budget again queue paused spent spent_month spent_day day_budget capped",
     ),
     "slots": (
         "state owner session_id turn_id began ended detail",
