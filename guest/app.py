@@ -221,7 +221,12 @@ async def _open(config: "GuestConfig", stack: AsyncExitStack, lease: program.Lea
         config, models=models, memory=memory, roots=roots, shell=shell, servers=servers, peers=peers
     )
     served = {Party.RUNNER, Party.CLI}
-    server = Server(config.endpoint, config.token, config.identity, served, on_call=lease.renew)
+
+    def called(party: Party) -> None:
+        lease.renew(party)
+        service.called_by(party)
+
+    server = Server(config.endpoint, config.token, config.identity, served, on_call=called)
     gateway_pb2_grpc.add_GatewayServicer_to_server(service, server.grpc)
     _close_later(stack, "server", server.stop)
     await server.start()

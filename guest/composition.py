@@ -69,6 +69,10 @@ _OFFLINE_NOTICE: Final = (
     "`runner init` sets up a real one"
 )
 
+_PASSING: Final = (
+    "this agent ends with its chat; what is due later is done in time only if `runner serve` runs, "
+    "which starts it again, or after `runner start --detach`; else it is told late, or as missed"
+)
 _TEMPORARY: Final = (
     "This conversation is temporary: you can read what is remembered, nothing of the conversation "
     "is kept, and it is erased at its end."
@@ -103,7 +107,6 @@ def gateway(
     book = ScheduleBook(
         Scheduler(schedules, outbox, shared=config.memory.remote is not None),
         lambda: [each.name for each in pipeline.tools()],
-        passing=config.passing,
     )
     parts = (config, memory, roots, shell, servers, watching)
     tools = registry(*parts, changes, background=background, delegation=delegation, book=book)
@@ -149,6 +152,7 @@ def gateway(
             model=models.name,
             shell=config.shell.unavailable_reason,
             version=metadata.version("oxydra"),
+            passing=_PASSING if config.passing else "",
             notices=notices,
         ),
         memory=memory,
@@ -222,6 +226,8 @@ def registry(
     wraps: list[Callable[[Tool], Tool]] = []
     if watching is not None:
         wraps.append(partial(watched, watching=watching, changes=changes))
+    if config.passing:
+        wraps.append(_passing)
     if background is not None:
         wraps.append(partial(telling, background=background))
 
@@ -232,6 +238,19 @@ def registry(
         list(map(wrapped, tools)),
         foreign=lambda: {name: wrapped(each) for name, each in foreign().items()},
     )
+
+
+def _passing(tool: Tool) -> Tool:
+    """`tool`; one that sets a time tells what becomes of it in an agent that ends with a chat."""
+    if tool.name not in ("schedule_create", "reminder_set"):
+        return tool
+
+    async def run(context: ToolContext, arguments: Any) -> ToolOutput:
+        output = await tool.run(context, arguments)
+        ends = getattr(arguments, "due", "") == "done"
+        return output if ends else replace(output, notes=(*output.notes, _PASSING))
+
+    return replace(tool, run=run)
 
 
 def telling(tool: Tool, background: BackgroundCommands) -> Tool:

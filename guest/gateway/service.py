@@ -1,6 +1,7 @@
 """The Gateway service for one user. RPCs check their arguments and delegate; no logic here."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -95,6 +96,8 @@ def _answered_by(
     return rpc
 
 
+_LATELY_S = 120.0
+"""So long after a call by somebody else than the host the agent counts as used."""
 _LOOPS_MAX = 4
 """For so many windows what runs turns is kept."""
 
@@ -153,6 +156,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self._pipeline = pipeline
         self._models = models
         self._make_loops = make_loops
+        self._called_at = -_LATELY_S
         self._loops: dict[int, asyncio.Future[tuple[TurnLoop, TurnLoop]]] = {}
         self._scrubber = scrubber
         self._shell_state = shell_state
@@ -225,6 +229,11 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         choice = self._models.choose(asked)
         await self._models.windows.ask(choice.label, choice.model)
         return choice.label
+
+    def called_by(self, party: Party) -> None:
+        """Somebody calls; see `wire.transport.Server`."""
+        if party is not Party.RUNNER:
+            self._called_at = time.monotonic()
 
     async def close(self) -> None:
         await self.scheduler.stop()
@@ -331,8 +340,8 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     async def Hello(self, request: pb.HelloRequest, context: Context) -> pb.HelloReply:
         embedder, shell = await asyncio.gather(self._memory.store.vectorizer.state(), self._shell())
         notices = [*self._info.notices, *self._notices(), *self._models.notices()]
-        if self._background is not None:
-            notices += await self._background.running()
+        running = [] if self._background is None else await self._background.running()
+        notices += running
         if embedder not in ("ready", "loading", "disabled"):
             notices.append(f"memory searches by keyword only for now; the embedder: {embedder}")
         if (memory := self._memory.store.state) != "ready":
@@ -344,8 +353,14 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         reply = pb.HelloReply(
             user_id=self._user_id, shell=shell, embedder=embedder, notices=notices, memory=memory
         )
-        reply.next_due = stored(self.scheduler.next_due)
-        for name in ("tier", "provider", "model", "version"):
+        due = (stored(self.scheduler.next_due), self.reminders.next_due)
+        reply.next_due = min(filter(None, due), default="")
+        reply.knows_due = self.scheduler.knows_due and self.reminders.next_due is not None
+        called = time.monotonic() - self._called_at < _LATELY_S
+        reply.in_use = (
+            bool(running) or called or self._turns.any_runs or self.scheduler.is_running()
+        )
+        for name in ("tier", "provider", "model", "version", "passing"):
             setattr(reply, name, getattr(self._info, name))
         return reply
 

@@ -151,6 +151,8 @@ class ReminderLoop:
         self._memory = memory
         self._outbox = outbox
         self.reminders: Final = Reminders(memory)
+        self.next_due: str | None = None
+        """As `Reminders.next_due` says; None: not known."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -169,10 +171,12 @@ class ReminderLoop:
             try:
                 now = datetime.now(UTC)
                 await self.reminders.tell(self._outbox, now)
-                if due := await self.reminders.next_due(now):
-                    left = datetime.fromisoformat(due) - datetime.now(UTC)
+                self.next_due = await self.reminders.next_due(now)
+                if self.next_due:
+                    left = datetime.fromisoformat(self.next_due) - datetime.now(UTC)
                     wait = min(max(left.total_seconds(), 0.0), wait)
             except StorageError as error:
+                self.next_due = None
                 log.info("reminders cannot be looked up now: %s", error.brief)
             with suppress(TimeoutError):
                 await asyncio.wait_for(changed.wait(), wait)

@@ -41,19 +41,15 @@ class Changes(TypedDict, total=False):
 
 
 class ScheduleBook:
-    """The schedules of a user. `offered` are the names of the tools that there are; `passing` says
-    that the agent ends with its chat.
+    """The schedules of a user. `offered` are the names of the tools that there are.
 
     Methods raise `GuestError` INVALID_ARGUMENT, with the name of the field and what is accepted.
     """
 
-    def __init__(
-        self, scheduler: Scheduler, offered: Callable[[], Collection[str]], *, passing: bool = False
-    ) -> None:
+    def __init__(self, scheduler: Scheduler, offered: Callable[[], Collection[str]]) -> None:
         self.scheduler: Final = scheduler
         self._store = scheduler.schedules
         self._offered = offered
-        self.passing: Final = passing
 
     async def create(
         self,

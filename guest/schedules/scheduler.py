@@ -123,6 +123,7 @@ class Scheduler:
         self._wakes_at: datetime | None = None
         self._look = self._interrupted = True
         self.next_due: datetime | None = None
+        self.knows_due = False
         self.problem = ""
 
     @property
@@ -147,9 +148,9 @@ class Scheduler:
         self._look = True
         self._changed.set()
 
-    def is_running(self, schedule_id: str) -> bool:
-        """Whether a run is on, here."""
-        return schedule_id in self._runs
+    def is_running(self, schedule_id: str = "") -> bool:
+        """Whether a run is on, here: of any schedule, if none is named."""
+        return schedule_id in self._runs if schedule_id else bool(self._runs)
 
     async def run_now(self, schedule: Schedule) -> Slot:
         """Begin a run beside the slots. Raises `GuestError` where one is on."""
@@ -169,6 +170,7 @@ class Scheduler:
             await self._tick(self._clock())
         except StorageError:
             self._look = self._interrupted = True
+            self.knows_due = False
             raise
 
     async def _tick(self, now: datetime) -> None:
@@ -187,6 +189,7 @@ class Scheduler:
             gone_on = [await self._try(each, now) for each in found]
             moved = len(found) == DUE_AT_ONCE and any(gone_on)
         self.next_due, self._wakes_at = await self.schedules.next_due(now)
+        self.knows_due = True
 
     async def _loop(self) -> None:
         while True:

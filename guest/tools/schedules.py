@@ -19,10 +19,6 @@ from guest.tools.base import Arguments, Safety, Tool, ToolContext, ToolOutput
 
 _TIMEOUT_S: Final = 15.0
 _UPCOMING: Final = 3
-_PASSING: Final = (
-    "the agent ends with this chat, and what is due then is told as missed; to keep it running: "
-    "runner start"
-)
 _WHEN: Final = (
     "In the time zone of the user, or of the schedule: a cron line ('0 7 * * 1-5'), "
     "'every 30 minutes', or '2026-12-24 18:00'."
@@ -147,8 +143,7 @@ class _ScheduleTools:
                 made_in=context.session_id,
                 material=context.material,
             )
-        notes = (_PASSING,) if self._book.passing else ()
-        return ToolOutput(_shown(made), notes, summary=f"Scheduled: {made.schedule_id}")
+        return ToolOutput(_shown(made), summary=f"Scheduled: {made.schedule_id}")
 
     async def update(self, context: ToolContext, given: UpdateArguments) -> ToolOutput:
         with _refusing():

@@ -9,6 +9,7 @@ import grpc
 import pytest
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
+from wire.identity import Party
 from wire.v1 import gateway_pb2 as pb
 
 from guest.schedules.scheduler import NOTHING
@@ -103,3 +104,42 @@ async def test_what_cannot_be_is_refused_by_its_field(fields: dict[str, Any], sa
         wanted = pb.CreateScheduleRequest(**{"when": "every hour", "text": "x", **fields})
         with pytest.raises(grpc.aio.AioRpcError, match=said):
             await alice.stub.CreateSchedule(wanted)
+
+
+async def test_hello_says_what_is_due_first_and_whether_the_agent_may_end() -> None:
+    gate = asyncio.Event()
+
+    async def waiting(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Any]:
+        await gate.wait()
+        yield "It is red."
+
+    async with open_gateways(with_model=FunctionModel(stream_function=waiting)) as gateways:
+        alice = await gateways.serve("alice")
+        service = gateways.services["alice"]
+
+        async def said(*, until: Any) -> pb.HelloReply:
+            async with asyncio.timeout(20):
+                while not until(hello := await alice.stub.Hello(pb.HelloRequest())):
+                    await asyncio.sleep(0.02)
+            return hello
+
+        first = await alice.stub.Hello(pb.HelloRequest())
+        assert (first.knows_due, first.next_due, first.in_use) == (False, "", False)
+        service.scheduler.start()
+        assert not (await alice.stub.Hello(pb.HelloRequest())).knows_due  # the reminders are not
+        service.reminders.start()
+        assert (await said(until=lambda hello: hello.knows_due)).next_due == ""
+        await alice.stub.SetReminder(pb.SetReminderRequest(due="in 3 hours", text="tea"))
+        reminder = (await said(until=lambda hello: hello.next_due)).next_due
+        made = pb.CreateScheduleRequest(when="every 2 hours", text="look", name="look")
+        earlier = (await alice.stub.CreateSchedule(made)).next[0]
+        hello = await said(until=lambda hello: hello.next_due != reminder)
+        assert hello.next_due == earlier < reminder
+        await alice.stub.RunSchedule(pb.RunScheduleRequest(schedule="look"))
+        await said(until=lambda hello: hello.in_use)
+        gate.set()
+        await said(until=lambda hello: not hello.in_use)
+        service.called_by(Party.RUNNER)
+        assert not (await alice.stub.Hello(pb.HelloRequest())).in_use
+        service.called_by(Party.CLI)
+        assert (await alice.stub.Hello(pb.HelloRequest())).in_use

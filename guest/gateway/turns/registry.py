@@ -224,6 +224,11 @@ class Turns:
                     turn.tokens = amount.of("tokens")
         return listed
 
+    @property
+    def any_runs(self) -> bool:
+        """Whether any turn runs."""
+        return bool(self._running)
+
     def running(self, turn_id: str) -> Turn | None:
         """A turn that runs."""
         return self._running.get(turn_id)

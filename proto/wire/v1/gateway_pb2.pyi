@@ -54,6 +54,9 @@ class HelloReply(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     MEMORY_FIELD_NUMBER: _builtins.int
     NEXT_DUE_FIELD_NUMBER: _builtins.int
+    KNOWS_DUE_FIELD_NUMBER: _builtins.int
+    IN_USE_FIELD_NUMBER: _builtins.int
+    PASSING_FIELD_NUMBER: _builtins.int
     user_id: _builtins.str
     tier: _builtins.str
     provider: _builtins.str
@@ -66,7 +69,13 @@ class HelloReply(_message.Message):
     memory: _builtins.str
     """"ready", or what is wrong with the store"""
     next_due: _builtins.str
-    """RFC 3339, UTC: when a schedule is due next; empty: none is"""
+    """RFC 3339, UTC: when a schedule or reminder is due next; empty: none is"""
+    knows_due: _builtins.bool
+    """false: next_due is not looked up yet, or the memory server is away"""
+    in_use: _builtins.bool
+    """something runs, or somebody has called lately"""
+    passing: _builtins.str
+    """what becomes of what is due after the chat that the agent ends with"""
     @_builtins.property
     def notices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """what the user should know at the start"""
@@ -84,10 +93,13 @@ class HelloReply(_message.Message):
         version: _builtins.str = ...,
         memory: _builtins.str = ...,
         next_due: _builtins.str = ...,
+        knows_due: _builtins.bool = ...,
+        in_use: _builtins.bool = ...,
+        passing: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["embedder", b"embedder", "memory", b"memory", "model", b"model", "next_due", b"next_due", "notices", b"notices", "provider", b"provider", "shell", b"shell", "tier", b"tier", "user_id", b"user_id", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["embedder", b"embedder", "in_use", b"in_use", "knows_due", b"knows_due", "memory", b"memory", "model", b"model", "next_due", b"next_due", "notices", b"notices", "passing", b"passing", "provider", b"provider", "shell", b"shell", "tier", b"tier", "user_id", b"user_id", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
