@@ -1,6 +1,7 @@
 """The limits that `[agent.budget]` sets, and what a person reads where one is reached."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from typing import Final, cast
 
@@ -33,27 +34,28 @@ def local_time() -> datetime:
 class Account:
     """What the requests of one turn take, with those of its sub-agents.
 
-    A request is taken from the account of its turn and from those `above`, in one step: turns that
-    ask at once cannot exceed a limit together.
+    A request is checked against the account of its turn and those `above`, and counted, in one
+    step: turns that ask at once cannot exceed a limit together.
 
     Attributes:
         limits: The most that it may take, by unit, of its own; in billionths of a US dollar.
         above: The account of the turn that it works for.
         turn: The limits that the settings give it.
-        session_id: The session that it counts for; empty: the turn's own.
+        session_id: The session that it counts for.
+        amounts: What the turn's own requests take, by their ids.
     """
 
     def __init__(
-        self,
-        limits: Mapping[Unit, int] | None = None,
-        above: "Account | None" = None,
-        session_id: str = "",
+        self, limits: Mapping[Unit, int] | None = None, above: "Account | None" = None
     ) -> None:
         self.limits = limits or {}
         self.above = above
-        self.session_id = session_id
         self.turn: Mapping[Unit, int] = {}
-        self._amounts: dict[str, Amount] = {}
+        self.session_id = ""
+        self.amounts: dict[str, Amount] = {}
+        self._below: list[Account] = []
+        if above is not None:
+            above._below.append(self)
 
     @property
     def is_limited(self) -> bool:
@@ -62,34 +64,27 @@ class Account:
 
     def of(self, unit: Unit) -> int:
         """What it has taken, in one unit."""
-        return sum(amount.of(unit) for amount in self._amounts.values())
+        own = sum(amount.of(unit) for amount in self.amounts.values())
+        return own + sum(each.of(unit) for each in self._below)
 
-    def take(self, request_id: str, most: Amount) -> None:
-        """Count a request with the most that it may take. Raises `AccountReached`, with nothing
-        counted."""
-        for each in self._all():
-            for limits in (each.limits, each.turn):
-                for unit, limit in limits.items():
-                    if (used := each.of(unit)) + most.of(unit) > limit:
-                        given = limits is each.limits
-                        raise AccountReached(unit, used, limit, most.of(unit), given=given)
-        self.settle(request_id, most)
-
-    def settle(self, request_id: str, amount: Amount) -> None:
-        """Count a request with what it took."""
-        for each in self._all():
-            each._amounts[request_id] = amount
-
-    def drop(self, request_id: str) -> None:
-        """Do not count a request."""
-        for each in self._all():
-            each._amounts.pop(request_id, None)
-
-    def _all(self) -> "Iterator[Account]":
+    @contextmanager
+    def taking(self, request_id: str, most: Amount) -> Iterator[None]:
+        """Count a request with the most that it may take, unless the block fails. Raises
+        `AccountReached`, with nothing counted."""
         account: Account | None = self
         while account is not None:
-            yield account
+            for limits in (account.limits, account.turn):
+                for unit, limit in limits.items():
+                    if (used := account.of(unit)) + most.of(unit) > limit:
+                        given = limits is account.limits
+                        raise AccountReached(unit, used, limit, most.of(unit), given=given)
             account = account.above
+        self.amounts[request_id] = most
+        try:
+            yield
+        except BaseException:
+            del self.amounts[request_id]
+            raise
 
 
 class AccountReached(Exception):  # noqa: N818 - a condition that callers expect and handle

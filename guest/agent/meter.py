@@ -203,17 +203,17 @@ class Bill:
         self._context = context
         self._account = account
         account.turn = meter.limits.turn
-        self._amounts: dict[str, Amount] = {}
+        account.session_id = account.above.session_id if account.above else context.session_id
 
     @property
     def cost_usd(self) -> float:
         """The known cost so far, in US dollars."""
-        return sum(amount.cost or 0 for amount in self._amounts.values()) / UNITS_PER_DOLLAR
+        return sum(amount.cost or 0 for amount in self._account.amounts.values()) / UNITS_PER_DOLLAR
 
     @property
     def cached_tokens(self) -> int:
         """The input tokens that providers had in their caches."""
-        return sum(amount.cached_tokens for amount in self._amounts.values())
+        return sum(amount.cached_tokens for amount in self._account.amounts.values())
 
     def counting(self, kind: Kind) -> "Counting":
         """What counts the requests of an agent that runs for this turn."""
@@ -251,29 +251,25 @@ class Bill:
             sent_at=at(now.astimezone(UTC)),
             day=now.date().isoformat(),
         )
-        user_id, session_id = self._context.user_id, self._account.session_id
+        user_id, account = self._context.user_id, self._account
         try:
-            self._account.take(request.request_id, most)
+            with account.taking(request.request_id, most):
+                caps = meter.limits.of(kind)
+                await meter.usage.reserve(request, most, caps, account.session_id)
         except AccountReached as reached:
             raise meter.limits.turn_reached(reached, user_id, output) from None
-        try:
-            caps = meter.limits.of(kind)
-            await meter.usage.reserve(request, most, caps, session_id or request.session_id)
         except CapReached as reached:
-            self._account.drop(request.request_id)
             refused = meter.limits.reached(reached, now, user_id, output)
             if meter.usage.on_reached is not None:
                 await meter.usage.on_reached(reached, request, refused)
             raise refused from None
         except StorageError as error:
-            self._account.drop(request.request_id)
             raise BudgetError(
                 error.code,
                 f"usage cannot be recorded, so the request was not sent: {error.brief}",
                 details=error.details,
                 resolution=error.resolution,
             ) from error
-        self._amounts[request.request_id] = most
         return Reserved(request, most, settings)
 
     async def settle(self, reserved: Reserved, model: Model, response: ModelResponse) -> None:
@@ -311,8 +307,7 @@ class Bill:
             provider=provider_of(answered),
             model=answered.model_name,
         )
-        self._amounts[request.request_id] = amount
-        self._account.settle(request.request_id, amount)
+        self._account.amounts[request.request_id] = amount
         await self._meter.usage.settle(request, amount, measure)
 
     def _possible(
@@ -340,8 +335,7 @@ class Bill:
 
     async def release(self, reserved: Reserved) -> None:
         """Do not count a request, which the provider has refused."""
-        self._amounts.pop(reserved.request.request_id, None)
-        self._account.drop(reserved.request.request_id)
+        self._account.amounts.pop(reserved.request.request_id, None)
         await self._meter.usage.release(reserved.request)
 
 

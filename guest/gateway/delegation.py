@@ -9,25 +9,27 @@ the next message. Which of these it is says the history of that session, and not
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from typing import Any, Final
 
 from pydantic import Field
 from wire.errors import Code, WireError
 from wire.text import shortened
-from wire.tools import DELEGATE, FAMILIES, MEMORY_TOOLS
+from wire.tools import DELEGATE
 from wire.v1 import gateway_pb2 as pb
 
 from guest.agent.budget import Account
 from guest.agent.events import SUB_AGENT, results_in
 from guest.agent.turn import Late, Origin, TurnRequest
-from guest.errors import GuestError, ToolError
-from guest.gateway.turns.records import Record, TurnRecords
+from guest.errors import GuestError, StorageError, ToolError
+from guest.gateway.turns.records import TurnRecords
 from guest.gateway.turns.registry import Turn, Turns
 from guest.memory.conversations.store import Conversations
-from guest.memory.conversations.work import HandedOn, Work
+from guest.memory.conversations.work import RENEW_S, HandedOn, Work
 from guest.memory.models import MARKED, is_temporary
+from guest.memory.storage.changes import Background
 from guest.notices.outbox import Outbox
+from guest.schedules.book import NOT_IN_RUNS
 from guest.tools.base import Arguments, Safety, Tool, ToolContext, ToolOutput
 
 log = logging.getLogger(__name__)
@@ -65,14 +67,6 @@ class DelegateArguments(Arguments):
     )
 
 
-@dataclass(frozen=True)
-class _Result:
-    """What came of a sub-agent: `state` as in `Turn.state`, or "unknown"."""
-
-    state: str
-    text: str
-
-
 class Delegation:
     """The sub-agents of one user. `serve` is called before the first of them."""
 
@@ -80,7 +74,7 @@ class Delegation:
         self._conversations = conversations
         self._work = work
         self._at_once = asyncio.Semaphore(AT_ONCE)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._following = Background()
 
     def serve(
         self,
@@ -92,13 +86,11 @@ class Delegation:
         """Work with these turns, which `start` starts; tell in `outbox` what comes late."""
         self._turns, self._records, self._outbox, self._start = turns, records, outbox, start
         turns.late = self.late
-        self._begin(self._tell())  # of what was running when the agent was killed
+        self._following.begin(self._tell())  # of what was running when the agent was killed
 
     async def close(self) -> None:
         """Stop following; what is not told yet is told at the next start. Idempotent."""
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._following.stop()
 
     def tool(self) -> Tool:
         """The tool that hands a task on."""
@@ -139,11 +131,11 @@ class Delegation:
                         child.cancel()
                     raise
         session_id = child.request.context.session_id
-        result = await self._result(session_id)
+        state, answer = await self._result(session_id)
         return ToolOutput(
-            {"sub_agent": session_id, "state": result.state, "answer": result.text},
+            {"sub_agent": session_id, "state": state, "answer": answer},
             notes=(_MATERIAL,),
-            summary=f"the sub-agent's turn: {result.state}",
+            summary=f"the sub-agent's turn: {state}",
             material=(f"{SUB_AGENT}{session_id}",),
         )
 
@@ -174,11 +166,7 @@ class Delegation:
             origin=Origin("delegation", context.session_id, context.turn_id),
             tools=tools,
             memory=asked.tools is not None and own.memory,
-            account=Account(
-                {"tokens": asked.budget} if asked.budget else None,
-                own.account,
-                own.account.session_id or context.session_id,
-            ),
+            account=Account({"tokens": asked.budget} if asked.budget else None, own.account),
             sources=(_TASK,),
         )
         try:
@@ -186,29 +174,20 @@ class Delegation:
         except WireError:
             await self._work.told(handed)  # the call says it
             raise
-        self._begin(self._see_off(parent, child))
+        self._following.begin(self._see_off(handed, parent, child))
         return child
 
     def _tools(self, parent: Turn, asked: Sequence[str] | None) -> frozenset[str]:
         """What a sub-agent may use: at most what its parent may, and no schedules, whose runs have
         tools, memory and a limit of their own. Raises `ToolError`."""
-        own = {
-            tool.name: tool
-            for tool in parent.loop.tools(parent.request)
-            if not tool.in_turn and tool.name not in FAMILIES["schedules"]
-        }
-        if asked is None:
-            return frozenset(
-                name
-                for name, tool in own.items()
-                if name not in MEMORY_TOOLS or tool.safety is Safety.READ_ONLY
-            )
-        if unknown := [name for name in asked if name not in own]:
+        offered = {each.name for each in parent.loop.tools(parent.request)}
+        own = offered - NOT_IN_RUNS - {DELEGATE}
+        if unknown := [name for name in asked or () if name not in own]:
             raise ToolError(
                 f"tools: a sub-agent cannot have {', '.join(unknown[:5])}; yours are "
-                f"{', '.join(own) or 'none'}"
+                f"{', '.join(sorted(own)) or 'none'}"
             )
-        return frozenset(asked)
+        return frozenset(own if asked is None else asked)
 
     async def late(self, session_id: str) -> tuple[Late, ...]:
         """What sub-agents of a session have answered that its history does not have. The caller
@@ -221,11 +200,14 @@ class Delegation:
             log.warning("whether sub-agents have answered late is not known now: %s", error.brief)
             return ()
 
-    async def _see_off(self, parent: Turn, child: Turn) -> None:
+    async def _see_off(self, handed: HandedOn, parent: Turn, child: Turn) -> None:
         """Tell of an answer that came after the turn that asked for it had ended."""
-        tasks = [turn.task for turn in (parent, child) if turn.task is not None]
-        await asyncio.wait(tasks)
-        await self._tell(parent.request.context.session_id)
+        on = {turn.task for turn in (parent, child) if turn.task is not None}
+        while on:
+            _, on = await asyncio.wait(on, timeout=RENEW_S)
+            with suppress(StorageError):
+                await self._work.renew(handed)
+        await self._tell(handed.parent_id)
 
     async def _tell(self, session_id: str = "") -> None:
         """Tell what came late, in one session or in all."""
@@ -252,23 +234,18 @@ class Delegation:
                 continue
             events = await self._conversations.mentioning(handed.parent_id, handed.session_id)
             stands = any(handed.session_id in results_in(event) for event in events)
-            result = None if stands else await self._result(handed.session_id)
-            if result is None or (result.state == "cancelled" and await self._gave_up(handed)):
+            state, answer = ("", "") if stands else await self._result(handed.session_id)
+            parent = await self._records.find(handed.turn_id) if state == "cancelled" else None
+            if stands or (parent is not None and parent.state == "cancelled"):
                 await self._work.told(handed)
                 continue
-            text = shortened(result.text, _LATE_CHARS)
-            told = f"Sub-agent {handed.session_id}, {result.state}: {text}"
+            told = f"Sub-agent {handed.session_id}, {state}: {shortened(answer, _LATE_CHARS)}"
             found.append((handed, Late(handed.session_id, told)))
         return found
 
-    async def _gave_up(self, handed: HandedOn) -> bool:
-        """Whether the turn that handed on was cancelled, too."""
-        parent = await self._records.find(handed.turn_id)
-        return parent is not None and parent.state == "cancelled"
-
-    async def _result(self, session_id: str) -> _Result:
-        """What came of a sub-agent's turn, as it is stored. Raises `StorageError`, and UNAVAILABLE
-        while it is not stored."""
+    async def _result(self, session_id: str) -> tuple[str, str]:
+        """What came of a sub-agent's turn, as it is stored: its state, as in `Turn.state` or
+        "unknown", and its answer. Raises `StorageError`, and UNAVAILABLE while it is not stored."""
         if self._conversations.pending(session_id):
             raise GuestError(
                 Code.UNAVAILABLE,
@@ -276,30 +253,20 @@ class Delegation:
                 resolution="it comes with the next message once the memory server is back",
             )
         first = await self._conversations.history(session_id, 1, 1)
-        if not first:
-            return _Result("unknown", "the agent stopped before it had begun")
-        events = await self._conversations.of_turn(session_id, first[0].turn_id)
-        (record,) = await self._records.in_session(session_id, events)
-        if any(MARKED in event.payload for event in events):
-            return _Result(record.state, f"its answer stays on this machine: session {session_id}")
-        return _result_of(record)
-
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-
-def _result_of(record: Record) -> _Result:
-    outcome = record.outcome
-    if isinstance(outcome, pb.TurnCompleted):
-        return _Result("completed", outcome.text)
-    if isinstance(outcome, pb.TurnIncomplete):
-        return _Result("incomplete", f"{outcome.so_far.text}\n[incomplete: {outcome.reason}]")
-    if record.interrupted:
-        return _Result(
-            "unknown",
-            "the agent stopped while it worked; whether all it did has taken effect is not known. "
-            f"What is known is in session {record.session_id}",
-        )
-    return _Result(record.state, f"{outcome.message} {outcome.details}".strip())
+        record = await self._records.find(first[0].turn_id) if first else None
+        if record is None:
+            return "unknown", "the agent stopped before it had begun"
+        if any(MARKED in event.payload for event in record.events):
+            return record.state, f"its answer stays on this machine: session {session_id}"
+        outcome = record.outcome
+        if isinstance(outcome, pb.TurnCompleted):
+            return "completed", outcome.text
+        if isinstance(outcome, pb.TurnIncomplete):
+            return "incomplete", f"{outcome.so_far.text}\n[incomplete: {outcome.reason}]"
+        if record.interrupted:
+            return (
+                "unknown",
+                "the agent stopped while it worked; whether all it did has taken effect is not "
+                f"known. What is known is in session {session_id}",
+            )
+        return record.state, f"{outcome.message} {outcome.details}".strip()

@@ -396,34 +396,20 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         loop = temporary_loop if is_temporary(session_id) else loop
         return (await self._turns.start(turn, loop)).to_message()
 
-    async def start_inside(self, request: TurnRequest, *, title: str = "") -> Turn:
+    async def start_inside(self, request: TurnRequest) -> Turn:
         """Start a turn that the agent begins itself. It is followed, listed, cancelled and recorded
         as any other; its task ends with it, and its `outcome` is there then.
 
-        Without a session in the request's context it gets one of its own with this `title`, which
-        is known as work for the session of its origin. The user, the model and the project are
-        filled in. Raises `WireError`, as `StartTurn` does.
+        The user, the model and the project are filled in. Raises `WireError`, as `StartTurn` does.
         """
         context = request.context
         model = await self._resolved(request.model)
         loop, _ = await asyncio.shield(self._expect_turns(model))
-        if context.session_id:
-            session_id = await self._require(context.session_id)
-        else:
-            parent = request.origin.session_id if request.origin else ""
-            wanted = pb.CreateSessionRequest(
-                title=title,
-                channel=context.channel,
-                parent_session_id=parent,
-                project=await self._sessions.project_of(parent),
-            )
-            session_id = (await self._sessions.create(wanted)).session_id
-        project = context.project or await self._sessions.project_of(session_id)
+        session_id = await self._require(context.session_id)
         context = replace(
             context,
             user_id=self._user_id,
-            session_id=session_id,
-            project=project,
+            project=context.project or await self._sessions.project_of(session_id),
             schedule=request.origin.schedule_id if request.origin else "",
         )
         return await self._turns.start(replace(request, context=context, model=model), loop)

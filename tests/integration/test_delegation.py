@@ -253,7 +253,7 @@ async def test_an_answer_that_comes_late_stands_before_the_next_message_once(
             assert len(await Outbox(gateways.memory.store.database, "alice").newest(10)) == 1
 
 
-async def test_what_another_host_works_on_is_its_own_for_a_day() -> None:
+async def test_what_another_host_works_on_is_its_own_while_it_renews_it() -> None:
     async with open_gateways() as gateways:
         memory = gateways.memory
         parent = (await memory.conversations.create(title="p")).session_id
@@ -263,9 +263,12 @@ async def test_what_another_host_works_on_is_its_own_for_a_day() -> None:
         assert await memory.work.open() == [handed]
         memory.work.owner = "b"
         assert await memory.work.open() == await memory.work.open(parent) == []
-        old = "UPDATE sessions SET created_at = '2026-01-01T00:00:00.000000Z'"
+        old = "UPDATE session_state SET updated_at = '2026-01-01T00:00:00.000000Z'"
         await memory.store.database.execute(old)
         assert await memory.work.open(parent) == [handed]
+        await memory.work.renew(handed)
+        assert await memory.work.open(parent) == []
+        await memory.store.database.execute(old)
         await memory.work.told(handed)
         assert await memory.work.open() == []
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,12 @@ def request(text: str = "do it", **fields: Any) -> TurnRequest:
     return TurnRequest(ToolContext("", fields.pop("session_id", ""), "", "inside"), text, **fields)
 
 
-async def ended(gateways: Gateways, asked: TurnRequest, **named: Any) -> Any:
-    turn = await gateways.services["alice"].start_inside(asked, **named)
+async def ended(gateways: Gateways, asked: TurnRequest, title: str = "") -> Any:
+    if not asked.context.session_id:
+        parent = asked.origin.session_id if asked.origin else ""
+        made = await gateways.memory.conversations.create(title=title, parent_id=parent)
+        asked = replace(asked, context=replace(asked.context, session_id=made.session_id))
+    turn = await gateways.services["alice"].start_inside(asked)
     assert turn.task is not None
     await asyncio.wait([turn.task])
     return turn

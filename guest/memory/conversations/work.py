@@ -7,18 +7,16 @@ from guest.memory.conversations.sessions import SessionState
 from guest.memory.models import User
 from guest.memory.storage.base import Database
 
+RENEW_S: Final = 60.0
+"""How often an agent says that what it has begun is on."""
 _NAME: Final = "handed-on"
-_OPEN: Final = "open "
-_TOLD: Final = "told "
 _FIND: Final = """
 SELECT session_id, parent_id, value FROM session_state JOIN sessions USING (session_id)
     WHERE name = ?1 AND user_id = ?2 AND value LIKE 'open %' AND parent_id <> ''
-        AND ?3 IN ('', parent_id) AND (
-            value NOT LIKE 'open % %' OR value LIKE '% ' || ?5
-            OR sessions.created_at < strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '-1 day'))
-    ORDER BY sessions.created_at LIMIT ?4
+        AND ?3 IN ('', parent_id) AND (value LIKE '% ' || ?4
+            OR session_state.updated_at < strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '-10 minutes'))
+    ORDER BY sessions.created_at
 """
-_AT_ONCE: Final = 64
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,8 @@ class HandedOn:
 
 class Work:
     """The open work of one user's sessions. It goes with the session that does it. What the agent
-    of another host has begun is that agent's for a day. Every method raises `StorageError`."""
+    of another host has begun is that agent's while it renews it. Every method raises
+    `StorageError`."""
 
     def __init__(self, database: Database, state: SessionState, user: User) -> None:
         self.owner = ""
@@ -41,20 +40,20 @@ class Work:
         self._user = user
 
     async def begin(self, work: HandedOn) -> None:
-        """Note work before it begins. Raises `ValueError` if it was noted before."""
-        value = f"{_OPEN}{work.turn_id} {self.owner}".rstrip()
-        if not await self._state.swap(work.session_id, _NAME, value, 0):
-            raise ValueError(f"{work.session_id} has work already")
+        """Note work before it begins."""
+        await self._state.swap(work.session_id, _NAME, f"open {work.turn_id} {self.owner}", 0)
+
+    async def renew(self, work: HandedOn) -> None:
+        """Say that the work is on."""
+        await self._state.update(work.session_id, _NAME, str)
 
     async def told(self, work: HandedOn) -> None:
         """Its result is told, or nobody is to be told of it."""
-        found = await self._state.read(work.session_id, _NAME)
-        if found is not None:
-            await self._state.swap(work.session_id, _NAME, _TOLD + work.turn_id, found[1])
+        await self._state.update(work.session_id, _NAME, lambda _: "told")
 
     async def open(self, parent_id: str = "") -> list[HandedOn]:
-        """The oldest work that is not told, for one session or for all."""
-        which = (_NAME, self._user.id, parent_id, _AT_ONCE, self.owner)
+        """The work that is not told, for one session or for all, the oldest first."""
+        which = (_NAME, self._user.id, parent_id, self.owner)
         rows = (await self._database.execute(_FIND, which)).rows
         found = [cast("tuple[str, str, str]", row) for row in rows]
         return [HandedOn(own, parent, value.split(" ")[1]) for own, parent, value in found]

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,9 +15,10 @@ from pydantic_ai.usage import RequestUsage
 from wire.settings import AgentSettings, PriceSettings
 from wire.text import dollars
 
-from guest.agent.budget import resets_at
+from guest.agent.budget import Account, resets_at
 from guest.agent.meter import Prices, candidates
 from guest.agent.models.providers import build_model
+from guest.memory.usage import Amount
 
 MILLION = 10**6
 KEY = "sk-0123456789abcdef"
@@ -119,3 +121,12 @@ def test_dollars() -> None:
         *("$0.00", "$0.10", "$0.0912", "$0.004210", "$0.000042", "$1.50", "$12,345.68"),
         "$0.0000001",
     ]
+
+
+def test_a_request_that_is_not_sent_is_not_counted() -> None:
+    above = Account()
+    account = Account(above=above)
+    with suppress(KeyboardInterrupt), account.taking("r1", Amount(10, 5)):
+        assert above.of("tokens") == 15
+        raise KeyboardInterrupt
+    assert above.of("tokens") == account.of("tokens") == 0
