@@ -268,6 +268,15 @@ async def find_note(
     return _only(found, given, "note", described, "runner memory list --all --superseded")
 
 
+async def find_grant(agent: GatewayClient, given: str) -> gateway_pb2.Grant:
+    """What a person has allowed, by its id or its beginning. Raises `WireError` as `find_note`."""
+    listed = await agent.list_grants()
+    found = [each for each in listed if _begins(each.grant_id, "grant-", given)]
+    return _only(
+        found, given, "approval", lambda each: one_line(each.text), "runner approvals list"
+    )
+
+
 def _begins(identifier: str, prefix: str, given: str) -> bool:
     return bool(given) and identifier.startswith((given, prefix + given))
 

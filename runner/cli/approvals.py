@@ -3,10 +3,9 @@
 from typing import Annotated, Final
 
 import typer
-from wire.errors import Code, WireError
 from wire.v1 import gateway_pb2
 
-from runner.cli.agent import ask_agent, find_session
+from runner.cli.agent import ask_agent, find_grant, find_session
 from runner.cli.command_tree import session_ids
 from runner.cli.options import AsJson
 from runner.cli.output import Shape, one_line, to_the_second
@@ -58,13 +57,6 @@ def withdraw(
 
 async def withdrawn(agent: GatewayClient, given: str) -> gateway_pb2.Grant:
     """Take back the grant that `given` names. Raises `WireError` where that is not one."""
-    found = [
-        each for each in await agent.list_grants() if given and each.grant_id.startswith(given)
-    ]
-    if len(found) != 1 or not await agent.withdraw_grant(found[0].grant_id):
-        raise WireError(
-            Code.NOT_FOUND,
-            f"{len(found) or 'no'} approvals have an id that begins with {one_line(given)!r}",
-            resolution="runner approvals list",
-        )
-    return found[0]
+    grant = await find_grant(agent, given)
+    await agent.withdraw_grant(grant.grant_id)
+    return grant
