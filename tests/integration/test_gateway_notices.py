@@ -5,42 +5,26 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from pydantic_ai.messages import ModelMessage
-from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.function import FunctionModel
 from wire.errors import Code
-from wire.identity import Party
 from wire.settings import BudgetSettings
-from wire.transport import open_channel
 from wire.v1 import gateway_pb2 as pb
 from wire.v1 import gateway_pb2_grpc
 
 from guest.gateway import notices as module
 from runner.client.gateway import GatewayClient
-from tests.support import parties
-from tests.support.gateway.gateways import Client, Gateways, open_gateways, refusal
-
-
-async def _goes_on(_: list[ModelMessage], __: AgentInfo) -> AsyncIterator[Any]:
-    yield "so far"
-    await asyncio.sleep(60)
+from tests.support.gateway.gateways import Client, Gateways, goes_on, open_gateways, refusal
 
 
 @pytest.fixture
 async def gateways() -> AsyncIterator[Gateways]:
-    async with open_gateways(with_model=FunctionModel(stream_function=_goes_on)) as opened:
+    async with open_gateways(with_model=FunctionModel(stream_function=goes_on)) as opened:
         yield opened
 
 
 @pytest.fixture
 async def alice(gateways: Gateways) -> Client:
     return await gateways.serve("alice", approval_wait_s=30)
-
-
-@pytest.fixture
-async def runner(alice: Client) -> "AsyncIterator[gateway_pb2_grpc.GatewayAsyncStub]":
-    peer = parties.peer(alice.address, Party.AGENT, alice.token)
-    async with open_channel(peer) as channel:
-        yield gateway_pb2_grpc.GatewayStub(channel)
 
 
 async def listed(alice: Client, **only: Any) -> pb.ListNoticesReply:
@@ -135,7 +119,7 @@ async def test_nothing_of_a_temporary_conversation_is_in_a_notice(
 
 async def test_a_budget_that_is_reached_is_told_once() -> None:
     budget = BudgetSettings(day_tokens=1_000)
-    model = FunctionModel(stream_function=_goes_on)
+    model = FunctionModel(stream_function=goes_on)
     async with open_gateways(with_model=model, budget=budget) as gateways:
         alice = await gateways.serve("alice")
         await alice.session("s")

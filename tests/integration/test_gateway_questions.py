@@ -14,14 +14,9 @@ from wire.v1 import gateway_pb2 as pb
 from wire.v1 import gateway_pb2_grpc
 
 from tests.support import parties
-from tests.support.gateway.gateways import Client, Gateways, open_gateways, refusal
+from tests.support.gateway.gateways import Client, Gateways, goes_on, open_gateways, refusal
 
 QUESTION = "allow files.example.org for this session?"
-
-
-async def _goes_on(_: list[ModelMessage], __: AgentInfo) -> AsyncIterator[Any]:
-    yield "so far"
-    await asyncio.sleep(60)
 
 
 async def _waits(_: list[ModelMessage], __: AgentInfo) -> AsyncIterator[Any]:
@@ -32,20 +27,13 @@ async def _waits(_: list[ModelMessage], __: AgentInfo) -> AsyncIterator[Any]:
 
 @pytest.fixture
 async def gateways() -> AsyncIterator[Gateways]:
-    async with open_gateways(with_model=FunctionModel(stream_function=_goes_on)) as opened:
+    async with open_gateways(with_model=FunctionModel(stream_function=goes_on)) as opened:
         yield opened
 
 
 @pytest.fixture
 async def alice(gateways: Gateways) -> Client:
     return await gateways.serve("alice", approval_wait_s=30)
-
-
-@pytest.fixture
-async def runner(alice: Client) -> "AsyncIterator[gateway_pb2_grpc.GatewayAsyncStub]":
-    peer = parties.peer(alice.address, Party.AGENT, alice.token)
-    async with open_channel(peer) as channel:
-        yield gateway_pb2_grpc.GatewayStub(channel)
 
 
 def question(**fields: str) -> pb.AskRequest:

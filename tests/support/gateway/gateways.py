@@ -1,5 +1,6 @@
 """Gateways of any number of users over one store, on real sockets."""
 
+import asyncio
 import json
 import shutil
 import tempfile
@@ -12,7 +13,9 @@ from typing import Any
 
 import grpc
 import pytest
+from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
+from pydantic_ai.models.function import AgentInfo
 from wire.errors import WireError
 from wire.identity import Party, Peer
 from wire.settings import AgentSettings
@@ -65,6 +68,12 @@ INFO = gateway_pb2.HelloReply(
 )
 LAUNCH_SECRET = "s3cret-t0ken"
 READ = Origin(actor="agent", session_id="work", link="/shared/page.md", material=True)
+
+
+async def goes_on(_: list[ModelMessage], __: AgentInfo) -> AsyncIterator[str]:
+    """A model that does not come to an end."""
+    yield "so far"
+    await asyncio.sleep(60)
 
 
 async def run_turn(
