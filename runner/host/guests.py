@@ -226,13 +226,15 @@ class Guests:
             self._failures[key] = gateway_pb2.AddNoticeRequest(
                 kind="guest", text=reason[:_REASON_CHARS], key=key
             )
-        if role is not Role.AGENT and (channel := self.agent.connection) is not None:
+        is_passing = self._passing_on is not None and not self._passing_on.done()
+        if role is not Role.AGENT and not is_passing and (channel := self.agent.connection):
             self._passing_on = asyncio.create_task(self._pass_failures_on(channel))
 
     async def _pass_failures_on(self, channel: grpc.aio.Channel) -> None:
         """Tell the agent what has failed. What it does not hear, it hears when it starts."""
         try:
-            for key, notice in tuple(self._failures.items()):
+            while self._failures:
+                key, notice = next(iter(self._failures.items()))
                 await GatewayClient(channel, "host").add_notice(notice)
                 self._failures.pop(key, None)
         except WireError as error:
