@@ -14,6 +14,7 @@ from guest.gateway import convert
 from guest.gateway.turns.approvals import Approval
 from guest.memory.models import is_temporary
 from guest.memory.storage.base import INTEGER_MAX
+from guest.memory.storage.changes import Background
 from guest.memory.usage import CapReached, ModelRequest
 from guest.notices.outbox import Kind, Notice, Outbox
 
@@ -31,7 +32,8 @@ class Notices:
     def __init__(self, outbox: Outbox, is_followed: Callable[[str], bool]) -> None:
         self.outbox: Final = outbox
         self._is_followed = is_followed
-        self._telling: set[asyncio.Task[None]] = set()
+        self._background = Background()
+        self.close: Final = self._background.stop
 
     async def list(self, request: pb.ListNoticesRequest) -> pb.ListNoticesReply:
         limit = request.limit or _PAGE_DEFAULT
@@ -66,9 +68,7 @@ class Notices:
     def waits(self, approval: Approval) -> None:
         """Tell of a call that waits for longer than a moment with nobody there; once it is decided,
         that is read."""
-        task = asyncio.create_task(self._tell_of(approval))
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
+        self._background.begin(self._tell_of(approval))
 
     async def budget_reached(
         self, reached: CapReached, request: ModelRequest, refused: BudgetError
@@ -86,10 +86,6 @@ class Notices:
             )
         except StorageError as error:
             log.warning("that a budget is reached is not told: %s", error.brief)
-
-    async def close(self) -> None:
-        for task in self._telling:
-            task.cancel()
 
     async def _tell_of(self, approval: Approval) -> None:
         asked = approval.request

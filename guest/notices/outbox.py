@@ -26,7 +26,8 @@ from guest.memory.storage.base import (
 Kind = Literal["schedule", "reminder", "approval", "budget", "guest", "delegation", "command"]
 KINDS: Final = get_args(Kind)
 KEPT_MAX: Final = 1_000
-"""How many notices of a user are kept; the oldest go first, whether they were read or not."""
+"""How many notices of a user are kept; the oldest go first, and the oldest that is left says it if
+some had not been read."""
 TEXT_MAX_CHARS: Final = 2_000
 KEY_MAX_CHARS: Final = 200
 SURFACES_MAX: Final = 100
@@ -43,6 +44,13 @@ _TRIM: Final = """
 DELETE FROM notices WHERE user_id = ?1 AND number <= (
     SELECT number FROM notices WHERE user_id = ?1 ORDER BY number DESC LIMIT 1 OFFSET ?2)
 """
+_SAY: Final = """
+UPDATE notices SET text = substr(text, 1, ?3) || ?4 WHERE user_id = ?1 AND number = (
+    SELECT number FROM notices WHERE user_id = ?1 ORDER BY number DESC LIMIT 1 OFFSET ?2 - 1)
+    AND EXISTS (SELECT 1 FROM notices AS old
+        WHERE old.user_id = ?1 AND old.number < notices.number AND old.read_at = '')
+"""
+_GONE: Final = " (older notices have gone unread: there were too many)"
 _OF_KEY: Final = f"SELECT {_COLUMNS} FROM notices WHERE user_id = ? AND key = ?"  # noqa: S608
 _AFTER: Final = f"""
 SELECT {_COLUMNS} FROM notices WHERE user_id = ? AND number > ? AND (? = 0 OR read_at = '')
@@ -115,8 +123,10 @@ class Outbox:
             raise ValueError(f"key: it must have 1 to {KEY_MAX_CHARS} characters")
         told = shortened(str(nearest(text)), TEXT_MAX_CHARS - 1)
         row = (self._user_id, key, kind, told, session_id, turn_id, note_id, now())
+        kept = (self._user_id, KEPT_MAX)
+        said = (*kept, TEXT_MAX_CHARS - len(_GONE), _GONE)
         await apply(
-            self._database, Statement(_ADD, row), Statement(_TRIM, (self._user_id, KEPT_MAX))
+            self._database, Statement(_ADD, row), Statement(_SAY, said), Statement(_TRIM, kept)
         )
         added, self._added = self._added, asyncio.Event()
         added.set()

@@ -14,6 +14,7 @@ from wire.zones import minute, told, zone
 from guest.errors import StorageError
 from guest.memory.memory import Memory
 from guest.memory.models import Details, Note, Origin, User, at
+from guest.memory.storage.changes import Background
 from guest.notices.outbox import KEPT_MAX, Outbox
 
 log = logging.getLogger(__name__)
@@ -153,15 +154,11 @@ class ReminderLoop:
         self.reminders: Final = Reminders(memory)
         self.next_due: str | None = None
         """As `Reminders.next_due` says; None: not known."""
-        self._task: asyncio.Task[None] | None = None
+        self._background = Background()
+        self.stop: Final = self._background.stop
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="reminders")
-
-    async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        self._background.begin(self._run())
 
     async def _run(self) -> None:
         changed = self._memory.due_changed

@@ -7,7 +7,7 @@ from wire.limits import NOTE_MAX_CHARS, QUERY_MAX_CHARS
 from wire.zones import local
 
 from guest.errors import ToolError
-from guest.memory.memory import Memory
+from guest.memory.memory import LIST_MAX, Memory
 from guest.memory.models import Filter, NoteNotFound, StaleVersion, SupersedeRefused
 from guest.notices.reminders import Reminders, due_at
 from guest.tools.base import Arguments, MemoryChange, Tool, ToolContext, ToolOutput
@@ -129,15 +129,17 @@ class _ReminderTools:
         )
 
     async def list(self, context: ToolContext, arguments: ReminderListArguments) -> ToolOutput:
-        notes, _ = await self._memory.list(_LISTED_MAX, only=Filter(due=True))
+        notes, _ = await self._memory.list(LIST_MAX, only=Filter(due=True))
         seen = [
             note
             for note in notes
             if note.details.scope_session in ("", context.session_id)
             and arguments.query.strip().casefold() in note.text.casefold()
         ]
-        seen.sort(key=lambda note: note.details.due_at)
-        count = len(seen)
+        found = len(seen)
+        seen = sorted(seen, key=lambda note: note.details.due_at)[:_LISTED_MAX]
+        more = found - len(seen)
+        later = [f"{more} more are due later: find them by a query"] if more else []
         return ToolOutput(
             data=[
                 {
@@ -147,9 +149,9 @@ class _ReminderTools:
                 }
                 for note in seen
             ],
-            notes=marks(seen),
-            summary=f"{count} reminder{'' if count == 1 else 's'}",
-            count=count,
+            notes=(*later, *marks(seen)),
+            summary=f"{found} reminder{'' if found == 1 else 's'}",
+            count=found,
             material=material_of(seen),
             found=tuple((note.note_id, "") for note in seen),
         )

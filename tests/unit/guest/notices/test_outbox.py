@@ -52,7 +52,14 @@ async def test_what_is_kept_is_bounded(memory: Memory, monkeypatch: pytest.Monke
         await outbox.tell(f"s{number}", 1)
     kept = await outbox.after(0, 9)
     assert [each.key for each in kept] == ["k3", "k4", "k5"]
-    assert len(kept[0].text) <= module.TEXT_MAX_CHARS
+    assert len(kept[0].text) == module.TEXT_MAX_CHARS
+    assert [each.text.endswith("gone unread: there were too many)") for each in kept] == [
+        *(True, False, False),
+    ]
+    await outbox.read(up_to=kept[0].number)
+    await outbox.add("schedule", "x", key="k6")
+    oldest, *_ = await outbox.after(0, 9)
+    assert "gone" not in oldest.text, "what went had been read"
     assert [await outbox.told(f"s{number}") for number in range(6)] == [0, 0, 0, 0, 1, 1]
     for key in ("", "k" * 201):
         with pytest.raises(ValueError, match="key"):
