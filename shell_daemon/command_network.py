@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from wire.disk import held
 from wire.endpoint import Endpoint
 from wire.errors import Code, WireError
 from wire.identity import Identity, Party, name_of
@@ -132,8 +133,7 @@ class CommandNetwork:
         """A file that cannot be written, because of what a command has put there, is left out."""
         listed = {_LIST: "\n".join(files).encode()} if files else {}
         wanted = {**listed, **files}
-        home = self._open_home()
-        try:
+        with held(self._open_home()) as home:
             for name in sorted(_listed(home) - set(wanted)):
                 with contextlib.suppress(OSError), _parent(home, name) as (directory, last):
                     os.unlink(last, dir_fd=directory)
@@ -142,8 +142,6 @@ class CommandNetwork:
                     _write(home, name, content)
                 except OSError as error:
                     log.warning("~/%s cannot be written for commands: %s", name, error.strerror)
-        finally:
-            os.close(home)
 
 
 def _address(request: shell_pb2.SetEgressRequest) -> EgressAddress | None:
@@ -180,12 +178,11 @@ def _listed(home: int) -> set[str]:
     except OSError:
         return set()
     try:
-        names = os.read(descriptor, _LIST_MAX_BYTES).decode().split("\n")
+        with held(descriptor):
+            names = os.read(descriptor, _LIST_MAX_BYTES).decode().split("\n")
         limits.check_files(dict.fromkeys(names, b""))
     except (OSError, UnicodeDecodeError, WireError):
         return {_LIST}
-    finally:
-        os.close(descriptor)
     return {*names, _LIST}
 
 
@@ -212,8 +209,5 @@ def _write(home: int, name: str, content: bytes) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(last, dir_fd=directory)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(last, flags, 0o600, dir_fd=directory)
-        try:
+        with held(os.open(last, flags, 0o600, dir_fd=directory)) as descriptor:
             os.write(descriptor, content)
-        finally:
-            os.close(descriptor)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from wire.disk import held
 from wire.errors import Code, WireError
 
 from shell_daemon.limits import PATH
@@ -92,11 +93,9 @@ def _is_executable(program: str) -> bool:
     """Whether the kernel runs a file by itself. Anybody may have made it, so it is never waited
     for: the other end of a pipe may never come."""
     try:
-        descriptor = os.open(program, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+        with held(os.open(program, flags)) as descriptor:
             regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
             return regular and os.read(descriptor, 4).startswith(_EXECUTABLE)
-        finally:
-            os.close(descriptor)
     except OSError:
         return False

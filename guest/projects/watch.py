@@ -15,13 +15,14 @@ import stat
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
+from wire.disk import held
 from wire.kernel.beneath import Beneath, PathEscapeError, best_beneath
 from wire.text import visible_name
 from wire.v1.bootstrap_pb2 import Project
@@ -135,15 +136,10 @@ class Directories:
         on_host = project.path != f"/projects/{project.name}"
         self.beneath = beneath or best_beneath(links=False, one_mount=on_host)
 
-    @contextmanager
-    def open(self, path: str, access: int = os.O_RDONLY) -> Iterator[int]:
+    def open(self, path: str, access: int = os.O_RDONLY) -> AbstractContextManager[int]:
         """The directory at a path below the project; empty for its own. Raises as `Beneath`."""
         flags = access | os.O_DIRECTORY | os.O_NOFOLLOW
-        descriptor = self.beneath.open(self.root, path or ".", flags)
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
+        return held(self.beneath.open(self.root, path or ".", flags))
 
 
 class _Tree:
@@ -344,7 +340,7 @@ class _Tree:
             found = os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=descriptor)
         except FileNotFoundError:
             return
-        try:
+        with held(found):
             status, old = os.fstat(found), self._last.entries.get(path)
             stamp, data = _stamp(status), None
             if old is not None and old.stamp == stamp:
@@ -360,8 +356,6 @@ class _Tree:
                 with suppress(OSError), Path(f"/proc/self/fd/{found}").open("rb") as file:
                     data = file.read(status.st_size + 1)
                 data = data if data is not None and len(data) <= status.st_size else None
-        finally:
-            os.close(found)
         seen.entries[path] = _Entry(role, within, status, stamp, data)
 
     def _wrong(self, now: _Seen) -> dict[str, str]:

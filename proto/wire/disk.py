@@ -7,11 +7,21 @@ import socket
 import stat
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 _FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CLOSED: Final = (errno.EACCES, errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _COSTLY: Final = 10
+
+
+@contextmanager
+def held(descriptor: int) -> Iterator[int]:
+    """Close what is open when the body ends."""
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 class MovedError(OSError):

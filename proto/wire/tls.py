@@ -60,13 +60,10 @@ def _name_shown(connection: ssl.SSLObject | ssl.SSLSocket) -> str:
 def load_key(context: ssl.SSLContext, pem: str) -> None:
     """Give `context` a certificate and its key. Python reads them from files only: here from one
     in memory that has no name."""
-    descriptor = os.memfd_create("identity", os.MFD_CLOEXEC)
-    try:
-        with open(descriptor, "wb", closefd=False) as file:
-            file.write(pem.encode())
-        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
-    finally:
-        os.close(descriptor)
+    with os.fdopen(os.memfd_create("identity", os.MFD_CLOEXEC), "wb") as file:
+        file.write(pem.encode())
+        file.flush()
+        context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
 
 
 def _equipped(context: ssl.SSLContext, identity: Identity) -> ssl.SSLContext:

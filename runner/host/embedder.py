@@ -35,6 +35,7 @@ from typing import Final
 
 import grpc
 from wire import envelope, locks
+from wire.disk import held
 from wire.errors import Code
 from wire.identity import Party, Peer
 from wire.limits import ENVELOPE_VERSION
@@ -167,11 +168,9 @@ class EmbedderHome:
 
     def _hand_over(self, descriptor: int) -> None:
         """Give an open file to the embedder's uid and close it."""
-        try:
+        with held(descriptor):
             if os.fstat(descriptor).st_uid != self.owner.uid:
                 os.fchown(descriptor, *self.owner.ids)
-        finally:
-            os.close(descriptor)
 
     def _stored(self, name: str, new: Callable[[], str]) -> str:
         """The content of a private file, which is made if it is missing. The home is locked."""
@@ -267,13 +266,11 @@ class Embedder(SharedEmbedder):
             return
         if alone is None:
             return
-        try:
+        with held(alone):
             if (handle := await self._running()) is not None:
                 await self.driver.stop(handle, self.policy.stop_grace)
             self.home.socket.unlink(missing_ok=True)
             self.home.state.unlink(missing_ok=True)
-        finally:
-            os.close(alone)
 
     @contextlib.asynccontextmanager
     async def _recovering(self) -> AsyncIterator[Handle | None]:
@@ -284,10 +281,8 @@ class Embedder(SharedEmbedder):
                 Code.UNAVAILABLE,
                 f"another runner has been starting the embedder for {_SPAWN_WAIT_S:g} s",
             )
-        try:
+        with held(lock):
             yield await self._running()
-        finally:
-            os.close(lock)
 
     async def _running(self) -> Handle | None:
         """The running embedder, whoever started it, recovered for our driver."""

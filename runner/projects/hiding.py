@@ -18,7 +18,7 @@ from wire.errors import Code
 from wire.text import visible_name
 
 from runner.errors import TierError, WorkspaceError
-from runner.workspace.beneath import open_beneath
+from runner.workspace.beneath import status_beneath
 from runner.workspace.mounts import Access, BoundMount, Mount, OpenProject
 
 _POLL_S: Final = 0.5
@@ -44,13 +44,11 @@ def look(directory: int, hidden: Iterable[str]) -> Covered:
 
 def _seen(directory: int, path: PurePosixPath) -> tuple[int, int, int] | None:
     try:
-        place = open_beneath(directory, path, os.O_PATH)
+        found = status_beneath(directory, path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise _refused(path, error.strerror or str(error)) from None
-    found = os.fstat(place)
-    os.close(place)
     if stat.S_ISLNK(found.st_mode):
         raise _refused(path, "it is a link; hide what it leads to")
     if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
@@ -81,9 +79,7 @@ def rows(
     on_the_way = {above for path in there for above in path.parents if above.parts}
     for path in sorted(on_the_way, key=lambda path: len(path.parts)):
         if fixed.isdisjoint((path, *path.parents)):
-            place = open_beneath(directory, path, os.O_PATH | os.O_DIRECTORY)
-            found = os.fstat(place)
-            os.close(place)
+            found = status_beneath(directory, path, os.O_DIRECTORY)
             yield _row(f"{virtual}/{path}", Access.READ_WRITE, where / path, found)
     for path, what in there.items():
         empty = _empty(home, stat.S_ISDIR(what[2]))

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from wire.disk import held
 from wire.errors import Code
 
 from runner.errors import HostError
@@ -122,14 +123,11 @@ class MappedMounts:
             owner = found.st_uid, found.st_gid
             ids = [f"{ours} {its} 1{also}" for ours, its in zip(owner, guest, strict=True)]
             flags = _CLONE | _AT_ITSELF | os.O_CLOEXEC
-            tree = _called("open_tree", project, b"", flags)
-            try:
+            with held(_called("open_tree", project, b"", flags)) as tree:
                 _map(tree, ids, writable=writable)
                 self._make_place(name)
                 with descriptor(place, _PLACE) as target:
                     _called("move_mount", tree, b"", target, b"", _MOVE_ITSELF)
-            finally:
-                os.close(tree)
             self._made[name] = wanted
         with descriptor(place, _PLACE) as made:
             seen = os.fstat(made)

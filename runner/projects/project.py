@@ -34,7 +34,7 @@ from runner.errors import WorkspaceError
 from runner.projects import git, hiding
 from runner.projects.mapped import MappedMounts
 from runner.projects.survey import Survey, doors, look
-from runner.workspace.beneath import open_beneath
+from runner.workspace.beneath import status_beneath
 from runner.workspace.directories import descriptor
 from runner.workspace.mounts import Access, BoundMount, Mount
 
@@ -506,9 +506,7 @@ def _found(directory: int, names: Iterable[str]) -> dict[str, os.stat_result]:
     found = {}
     for name in names:
         with suppress(OSError):
-            place = open_beneath(directory, PurePath(name), os.O_PATH)
-            found[name] = os.fstat(place)
-            os.close(place)
+            found[name] = status_beneath(directory, PurePath(name))
     return found
 
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path, PurePath
 
+from wire.disk import held
 from wire.kernel.beneath import Beneath, PathEscapeError, best_beneath
 
 
@@ -29,6 +30,12 @@ def open_beneath(directory: int, path: PurePath, flags: int, mode: int = 0o600) 
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from None
 
 
+def status_beneath(directory: int, path: PurePath, flags: int = 0) -> os.stat_result:
+    """The status of what is there, opened as a place. Raises `OSError` as `open_beneath`."""
+    with held(open_beneath(directory, path, os.O_PATH | flags)) as place:
+        return os.fstat(place)
+
+
 @cache
 def _without_links() -> Beneath:
     return best_beneath(links=False)
@@ -40,15 +47,11 @@ def directory_beneath(home: Path, path: Path) -> Iterator[int]:
 
     `home` is a directory that only the runner can replace, such as a workspace. Raises `OSError`.
     """
-    anchor = os.open(home, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        found = open_beneath(anchor, path.relative_to(home), os.O_PATH | os.O_DIRECTORY)
-    finally:
-        os.close(anchor)
-    try:
+    flags = os.O_PATH | os.O_DIRECTORY
+    with held(os.open(home, flags | os.O_NOFOLLOW | os.O_CLOEXEC)) as anchor:
+        found = open_beneath(anchor, path.relative_to(home), flags)
+    with held(found):
         yield found
-    finally:
-        os.close(found)
 
 
 log = logging.getLogger(__name__)

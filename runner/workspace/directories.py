@@ -13,12 +13,12 @@ import os
 import secrets
 import stat
 from collections.abc import Container, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Final
 
-from wire.disk import Entry, MovedError, walk
+from wire.disk import Entry, MovedError, held, walk
 from wire.errors import Code
 from wire.text import visible_name
 
@@ -191,14 +191,11 @@ def create_tree(
             os.chown(_itself(fd), uid, gid)
 
 
-@contextmanager
-def descriptor(path: Path | str, flags: int, dir_fd: int | None = None) -> Iterator[int]:
+def descriptor(
+    path: Path | str, flags: int, dir_fd: int | None = None
+) -> AbstractContextManager[int]:
     """Open `path`, unless it is a link, and close it when the body ends. A new file is private."""
-    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=dir_fd)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
+    return held(os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=dir_fd))
 
 
 @contextmanager
@@ -294,15 +291,11 @@ def _enter(
     return fd
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[int]:
+def _opened(path: Path) -> AbstractContextManager[int]:
     fd = _enter(None, str(path), path, Owner.ours().accepted)
     if fd is None:
         raise _refused(path, "it has disappeared", "try again")
-    try:
-        yield fd
-    finally:
-        os.close(fd)
+    return held(fd)
 
 
 def _check_way(path: Path) -> None:

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Final, NamedTuple
 
 from wire.boundary import CANARY, Mark
+from wire.disk import held
 from wire.network_probe import require_tried
 
 from shell_daemon.probe.walk import TEXTS, place_of, walk
@@ -90,21 +91,15 @@ def read_end(world: World, path: str) -> Iterator[tuple[str, bytes]]:
     """The path and the last bytes of a regular file; nothing if commands cannot read it."""
     real = world.proc / path[6:] if path.startswith("/proc/") else world.at(path)
     try:
-        descriptor = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with held(os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as descriptor:
+            result = os.fstat(descriptor)
+            if not stat.S_ISREG(result.st_mode):
+                return
+            os.lseek(descriptor, max(0, result.st_size - _FILE_MAX_BYTES), os.SEEK_SET)
+            content = _read_all(descriptor)
     except OSError as error:
         require_tried(error)
         return
-    try:
-        result = os.fstat(descriptor)
-        if not stat.S_ISREG(result.st_mode):
-            return
-        os.lseek(descriptor, max(0, result.st_size - _FILE_MAX_BYTES), os.SEEK_SET)
-        content = _read_all(descriptor)
-    except OSError as error:
-        require_tried(error)
-        return
-    finally:
-        os.close(descriptor)
     if content:
         yield path, content
 

@@ -122,10 +122,8 @@ def _below(world: World, start: str) -> Iterator[disk.Entry]:
         directory = os.open(world.at(start), os.O_RDONLY | os.O_DIRECTORY)
     except (PermissionError, FileNotFoundError, NotADirectoryError):
         return
-    try:
+    with disk.held(directory):
         yield from disk.walk(directory)
-    finally:
-        os.close(directory)
 
 
 def _within(budget: Budget, entries: Iterable[disk.Entry]) -> Iterator[disk.Entry]:
@@ -150,14 +148,12 @@ def _is_own(world: World, start: str, entry: disk.Entry) -> bool:
 def foreign_socket(directory: int | None, name: str, uid: int) -> str:
     """What is wrong with the socket `name`; "" if a process of this guest, with `uid`, made it."""
     with suppress(FileNotFoundError):
-        descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=directory)
-        try:
+        flags = os.O_PATH | os.O_NOFOLLOW
+        with disk.held(os.open(name, flags, dir_fd=directory)) as descriptor:
             if os.fstat(descriptor).st_uid != uid:
                 return "there, a socket of another user"
             if is_served_outside(f"/proc/self/fd/{descriptor}"):
                 return "served from outside the guest"
-        finally:
-            os.close(descriptor)
     return ""
 
 

@@ -11,6 +11,8 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from wire.disk import held
+
 from guest.memory.storage import errors
 
 _KEPT: Final = 3
@@ -129,11 +131,8 @@ def copy(descriptor: int, target: Path) -> None:
 
 def sync(path: Path) -> None:
     """Make a file, or a directory's entries, durable."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
+    with held(os.open(path, os.O_RDONLY)) as descriptor:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _left_over(path: Path) -> bool:

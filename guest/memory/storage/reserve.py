@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
-from wire.disk import free_bytes, reserve_bytes, shortage
+from wire.disk import free_bytes, held, reserve_bytes, shortage
 from wire.errors import Code
 from wire.limits import RESERVE_SUFFIX
 
@@ -71,7 +71,7 @@ class Reserve:
             descriptor = self._open()
         except OSError:
             return False
-        try:
+        with held(descriptor):
             there = os.fstat(descriptor)
             if not stat.S_ISREG(there.st_mode) or not there.st_size:
                 return False
@@ -80,8 +80,6 @@ class Reserve:
             os.fsync(descriptor)
             self._whole = False
             return True
-        finally:
-            os.close(descriptor)
 
     def _refill(self) -> None:
         """Let the file grow again, whoever gave parts of it back, if there is room."""
@@ -92,17 +90,14 @@ class Reserve:
         except OSError:
             self._whole = True  # there is none
             return
-        try:
-            with suppress(OSError):
-                disk = os.fstatvfs(descriptor)
-                whole = reserve_bytes(disk)
-                if os.fstat(descriptor).st_size < whole:
-                    if free_bytes(disk) <= _SPARE * whole:
-                        return
-                    os.posix_fallocate(descriptor, 0, whole)
-                self._whole = True
-        finally:
-            os.close(descriptor)
+        with held(descriptor), suppress(OSError):
+            disk = os.fstatvfs(descriptor)
+            whole = reserve_bytes(disk)
+            if os.fstat(descriptor).st_size < whole:
+                if free_bytes(disk) <= _SPARE * whole:
+                    return
+                os.posix_fallocate(descriptor, 0, whole)
+            self._whole = True
 
     def _open(self) -> int:
         return os.open(self._path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -18,6 +18,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from wire.disk import held
+
 log = logging.getLogger(__name__)
 
 SUFFIX: Final = ".scrubbed"
@@ -145,16 +147,10 @@ class Scrubber:
         if not os.fstat(descriptor).st_size:
             return True
         state = _state(descriptor)
-        try:
-            record = os.open(database.with_name(database.name + SUFFIX), os.O_RDONLY | _PLAIN)
-        except OSError:
-            return False
-        try:
+        path = database.with_name(database.name + SUFFIX)
+        with suppress(OSError), held(os.open(path, os.O_RDONLY | _PLAIN)) as record:
             return os.read(record, len(state) + 1) == state
-        except OSError:
-            return False
-        finally:
-            os.close(record)
+        return False
 
     def is_clean(self) -> bool:
         """Whether only pages in the log may hold remains."""
@@ -218,13 +214,9 @@ class Scrubber:
 
     def _write_record(self) -> None:
         """Without one, or with an old one, every page is looked at once more than needed."""
-        with suppress(OSError):
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _PLAIN
-            descriptor = os.open(self._record, flags, 0o600)
-            try:
-                os.write(descriptor, self._left)
-            finally:
-                os.close(descriptor)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _PLAIN
+        with suppress(OSError), held(os.open(self._record, flags, 0o600)) as descriptor:
+            os.write(descriptor, self._left)
 
 
 def _state(descriptor: int) -> bytes:

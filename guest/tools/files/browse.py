@@ -6,12 +6,13 @@ import os
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from pydantic import Field
+from wire.disk import held
 from wire.text import visible_name
 
 from guest.errors import ToolError
@@ -231,19 +232,14 @@ def _walk(descriptor: int, path: str, depth: int, shut: frozenset[str]) -> Itera
                     yield from _walk(below, f"{path}/{name}", depth - 1, shut)
 
 
-@contextmanager
-def _subdirectory(descriptor: int, name: str) -> Iterator[int | None]:
+def _subdirectory(descriptor: int, name: str) -> AbstractContextManager[int | None]:
     """`name` opened without following symlinks; None if it is no longer a directory."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         below = os.open(name, flags, dir_fd=descriptor)
     except OSError:
-        yield None
-        return
-    try:
-        yield below
-    finally:
-        os.close(below)
+        return nullcontext()
+    return held(below)
 
 
 def _described(entry: _Entry) -> dict[str, Any]:

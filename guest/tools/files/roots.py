@@ -14,12 +14,12 @@ import stat
 import threading
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from wire.disk import largest_file, shortage
+from wire.disk import held, largest_file, shortage
 from wire.errors import Code
 from wire.kernel.beneath import Beneath, PathEscapeError, best_beneath
 from wire.text import visible_name
@@ -217,10 +217,8 @@ class Roots:
         with self._opened(location, os.O_PATH) as found:
             self._must_be_regular(location, os.fstat(found))
             descriptor = os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with held(descriptor):
             yield descriptor
-        finally:
-            os.close(descriptor)
 
     def text(self, path: str, most: int) -> str | None:
         """The beginning of a text file; None where there is none, or only over a link."""
@@ -314,16 +312,11 @@ class Roots:
                 except FileExistsError:
                     continue
 
-    @contextmanager
-    def _opened(self, location: Location, flags: int) -> Iterator[int]:
+    def _opened(self, location: Location, flags: int) -> AbstractContextManager[int]:
         try:
-            descriptor = self._open(location, flags)
+            return held(self._open(location, flags))
         except FileNotFoundError:
             raise NoSuchFileError(self._missing(location)) from None
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
 
     def _open(self, location: Location, flags: int) -> int:
         project = self._projects.get(location.root.name, _NONE)
@@ -382,7 +375,8 @@ class Roots:
         message = f"no such file: {location.given}"
         above = Location(location.given, location.root, location.parts[:-1])
         try:
-            with self._opened_quietly(above) as descriptor, os.scandir(descriptor) as entries:
+            flags = os.O_RDONLY | os.O_DIRECTORY
+            with held(self._open(above, flags)) as descriptor, os.scandir(descriptor) as entries:
                 names = [entry.name for entry in entries]
             similar = difflib.get_close_matches(location.parts[-1], names, n=1)
         except (OSError, ToolError, IndexError):
@@ -390,14 +384,6 @@ class Roots:
         if not similar:
             return message
         return f"{message}; did you mean {visible_name(f'{above.path}/{similar[0]}')}?"
-
-    @contextmanager
-    def _opened_quietly(self, location: Location) -> Iterator[int]:
-        descriptor = self._open(location, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
 
     def _must_be_regular(self, location: Location, status: os.stat_result) -> None:
         if stat.S_ISDIR(status.st_mode):

@@ -10,13 +10,13 @@ import contextlib
 import hashlib
 import json
 import logging
-import os
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Final
 
 import grpc
 from wire import envelope
+from wire.disk import held
 from wire.errors import WireError
 from wire.identity import Party, Peer
 from wire.transport import check_health, open_channel
@@ -171,7 +171,7 @@ class ClusterEmbedder(SharedEmbedder):
         lock = await locked(self._home.spawn_lock, 0)
         if lock is None:
             return  # another host is at it
-        try:
+        with held(lock):
             known = self._equipped()
             if container in known:
                 return
@@ -181,8 +181,6 @@ class ClusterEmbedder(SharedEmbedder):
             self._note([*known, container])
             await lingering
             log.info("the embedder %s has its envelope", name)
-        finally:
-            os.close(lock)
 
     def _equipped(self) -> list[str]:
         """The containers that have an envelope."""

@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
+from wire.disk import held
 from wire.errors import Code
 
 from guest.errors import StorageError
@@ -55,11 +56,8 @@ def copy_under(source: Path, source_key: str, target: Path, key: str) -> None:
 
     Raises `StorageError` and then leaves no file.
     """
-    descriptor = os.open(source, os.O_RDONLY)
-    try:
+    with held(os.open(source, os.O_RDONLY)) as descriptor:
         copies.copy(descriptor, target)
-    finally:
-        os.close(descriptor)
     try:
         if key != source_key:
             _change_key(target, source_key, key)
