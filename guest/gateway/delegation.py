@@ -24,8 +24,9 @@ from guest.agent.turn import Late, Origin, TurnRequest
 from guest.errors import GuestError, StorageError, ToolError
 from guest.gateway.turns.records import TurnRecords
 from guest.gateway.turns.registry import Turn, Turns
+from guest.memory.conversations.sessions import RENEW_S
 from guest.memory.conversations.store import Conversations
-from guest.memory.conversations.work import RENEW_S, HandedOn, Work
+from guest.memory.conversations.work import HandedOn, Work
 from guest.memory.models import MARKED, is_temporary
 from guest.memory.storage.changes import Background
 from guest.notices.outbox import Outbox

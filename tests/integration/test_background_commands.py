@@ -79,8 +79,8 @@ class World:
         await until(lambda: self._stored(session))
 
     async def _stored(self, session: str) -> bool:
-        stored = await self.gateways.memory.state_of.read(session, "background_commands")
-        return all(each["ended"] for each in json.loads((stored or ("{}", 0))[0])["commands"])
+        stored = await self.gateways.memory.state_of.named("command %")
+        return all(json.loads(each[2])["ended"] for each in stored if each[0] == session)
 
     def told(self, number: int) -> list[str]:
         return [each for each in self.seen if f"the background command {number} `" in each]
@@ -113,6 +113,38 @@ async def test_what_another_host_runs_is_its_own(world: World) -> None:
     async with world.opened(owner="a"):
         (line,) = await world.running()
         assert "background command 1 `sleep 60`" in line
+        assert (await world.start("sleep 62"))["id"] == "3"
+
+
+async def test_another_host_tells_of_one_that_does_not_come_back(world: World) -> None:
+    async with world.opened(owner="a"):
+        await world.start("sleep 60")
+        old = "UPDATE session_state SET updated_at = '2026-01-01T00:00:00.000000Z'"
+        await world.gateways.memory.store.database.execute(old)
+    for owner in "bc":
+        async with world.opened(owner=owner):
+            await world.turn()
+            await world.turn()
+            (told,) = world.told(1)
+            assert "`sleep 60` has not been heard of for ten minutes: the host that" in told
+            assert await world.running() == []
+
+
+async def test_one_of_a_session_that_is_forgotten_elsewhere_ends(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "LOOK_S", 0.05)
+    monkeypatch.setattr(background, "RENEW_S", 0.05)
+    async with world.opened():
+        await world.start("sleep 1000")
+        await asyncio.sleep(0.2)
+        assert len(await world.running()) == 1
+        await world.gateways.memory.sessions.forget("s")
+
+        async def gone() -> bool:
+            return left_behind(world.daemon.root) == []
+
+        await until(gone)
 
 
 async def test_a_command_outlives_its_turn_and_its_end_is_told_once(world: World) -> None:

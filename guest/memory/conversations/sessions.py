@@ -130,10 +130,14 @@ SELECT value, epoch FROM session_state
     WHERE session_id = ?1 AND name = ?2
     AND EXISTS (SELECT 1 FROM sessions WHERE session_id = ?1 AND user_id = ?3)
 """
-_NAMED: Final = """
-SELECT session_id, value FROM session_state JOIN sessions USING (session_id)
-    WHERE name = ? AND user_id = ?
-"""
+LOST: Final = "session_state.updated_at < strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '-10 minutes')"
+"""Whether the agent that has written a value has not done so again for long."""
+RENEW_S: Final = 60.0
+"""How often an agent writes again what it has begun: it is on."""
+_NAMED: Final = f"""
+SELECT session_id, name, value, epoch, {LOST} FROM session_state JOIN sessions USING (session_id)
+    WHERE name LIKE ? AND value <> '' AND user_id = ?
+"""  # noqa: S608
 _SWAP: Final = f"""
 INSERT INTO session_state (session_id, name, value, epoch, updated_at)
     SELECT ?1, ?2, ?4, ?5 + 1, ?6
@@ -157,10 +161,11 @@ class SessionState:
         result = await self._database.execute(_READ, (session_id, name, self._user.id))
         return cast("tuple[str, int]", result.rows[0]) if result.rows else None
 
-    async def named(self, name: str) -> list[tuple[str, str]]:
-        """The value of each session that has one, with the session's id. Raises `StorageError`."""
-        result = await self._database.execute(_NAMED, (name, self._user.id))
-        return cast("list[tuple[str, str]]", list(result.rows))
+    async def named(self, pattern: str) -> list[tuple[str, str, str, int, int]]:
+        """The values with such a name that are not empty, each with its session, its name, its
+        epoch, and whether it was not written again for long. Raises `StorageError`."""
+        result = await self._database.execute(_NAMED, (pattern, self._user.id))
+        return cast("list[tuple[str, str, str, int, int]]", list(result.rows))
 
     async def swap(self, session_id: str, name: str, value: str, expected_epoch: int) -> bool:
         """Replace the value if its epoch is `expected_epoch`; 0 means that there is no value yet.

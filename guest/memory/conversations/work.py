@@ -3,20 +3,17 @@
 from dataclasses import dataclass
 from typing import Final, cast
 
-from guest.memory.conversations.sessions import SessionState
+from guest.memory.conversations.sessions import LOST, SessionState
 from guest.memory.models import User
 from guest.memory.storage.base import Database
 
-RENEW_S: Final = 60.0
-"""How often an agent says that what it has begun is on."""
 _NAME: Final = "handed-on"
-_FIND: Final = """
+_FIND: Final = f"""
 SELECT session_id, parent_id, value FROM session_state JOIN sessions USING (session_id)
     WHERE name = ?1 AND user_id = ?2 AND value LIKE 'open %' AND parent_id <> ''
-        AND ?3 IN ('', parent_id) AND (value LIKE '% ' || ?4
-            OR session_state.updated_at < strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '-10 minutes'))
+        AND ?3 IN ('', parent_id) AND (value LIKE '% ' || ?4 OR {LOST})
     ORDER BY sessions.created_at
-"""
+"""  # noqa: S608
 
 
 @dataclass(frozen=True)

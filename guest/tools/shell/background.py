@@ -1,10 +1,9 @@
 """Commands in the background: they outlive their turn, and a session is told once how each ended.
 
-What a session has started is kept with it, before the command begins: an agent that starts finds
-its commands again, or tells that they ended with the shell guest; those of another host's agent it
-leaves alone. The end is stored before it is
-told, with the turn that is told of it. A turn that ends before the words are in the history has
-not told them: the next one does.
+Each is kept with its session, before it begins: an agent that starts finds its commands again, or
+tells that they ended with the shell guest. Those of another host's agent it leaves alone while that
+renews them. The end is stored before it is told, with the turn that is told of it. A turn that ends
+before the words are in the history has not told them: the next one does.
 """
 
 import asyncio
@@ -12,8 +11,8 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +20,7 @@ from wire.text import shortened, visible
 from wire.v1 import shell_pb2
 
 from guest.errors import GuestError, StorageError, ToolError
-from guest.memory.conversations.sessions import SessionState
+from guest.memory.conversations.sessions import RENEW_S, SessionState
 from guest.memory.models import Event
 from guest.memory.storage.changes import Background
 from guest.notices.outbox import Outbox
@@ -35,7 +34,6 @@ log = logging.getLogger(__name__)
 
 COMMANDS_MAX: Final = 8
 """How many of a user run at once, and how many ended ones keep their output."""
-_STATE: Final = "background_commands"
 _COMMAND_CHARS: Final = 200
 _LAST_CHARS: Final = 800
 _LAST_LINES: Final = 8
@@ -44,8 +42,11 @@ LOOK_S: Final = 5.0
 NOTICE_S: Final = 30.0
 """How long a turn has to be told of an end, before the person gets a notice."""
 _KEPT_MAX: Final = 50
-"""How many ended ones of a session are known."""
+"""How many of a session are known of which nothing is to be told."""
+LOAD_AGAIN_S: Final = 300.0
+"""How often those of a host that does not come back are looked for."""
 _LOAD_S: Final = 1.0
+_AWAY: Final = "has not been heard of for ten minutes: the host that ran it is away"
 _REPLACED: Final = (
     "was ended because the shell guest started anew: it was restarted or died, a project was "
     "opened or closed, or a hidden file was replaced"
@@ -54,18 +55,19 @@ _REPLACED: Final = (
 
 @dataclass(eq=False)
 class BackgroundCommand:
-    """`number` is its id in its session; `text` is shown. `ended` is what is told of its end, and
-    `told_in` the turn that was told. It is `done` once nothing more is to be told."""
+    """`number` is its id in its session; `text` is shown. `owner` is the agent that follows it.
+    `ended` is what is told of its end, and `told_in` the turn that was told. It is `done` once
+    nothing more is to be told."""
 
     number: int
     exec_id: str
     text: str
     source: str
     begun: float
+    owner: str
     ended: str = ""
     told_in: str = ""
     done: bool = False
-    owner: str = ""
 
     @property
     def runs(self) -> bool:
@@ -73,8 +75,13 @@ class BackgroundCommand:
 
     @property
     def name(self) -> str:
-        """How it begins what is told of it, and as it is found in a turn's events."""
-        return f"background command {self.number} `"
+        """How it is told of."""
+        return f"background command {self.number} `{self.text}`"
+
+    @property
+    def value(self) -> str:
+        """How it is stored."""
+        return "" if self.done else json.dumps(asdict(self))
 
 
 class BackgroundCommands:
@@ -96,9 +103,9 @@ class BackgroundCommands:
         self._redact = redact
         self._watching = watching
         self._outbox = outbox
-        self._of: dict[str, list[BackgroundCommand]] = {}
+        self._of: dict[str, dict[int, BackgroundCommand]] = {}
         self._ended: list[BackgroundCommand] = []
-        self._loaded = False
+        self._load_at = 0.0
         self._lock = asyncio.Lock()
         self._following = Background()
 
@@ -109,7 +116,7 @@ class BackgroundCommands:
     async def start(self, context: ToolContext, command: Command, source: str) -> int:
         """Start `command` for the session, and return its id there. Raises `ToolError`."""
         await self._load()
-        running = [each for one in self._of.values() for each in one if each.runs]
+        running = [each for of in self._of.values() for each in of.values() if each.runs]
         if len(running) >= COMMANDS_MAX:
             named = ", ".join(f"{each.number} `{each.text}`" for each in running)
             raise ToolError(
@@ -119,16 +126,13 @@ class BackgroundCommands:
         session = context.session_id
         text = visible(" ".join(self._redact(command.text).split()))
         text, source = shortened(text, _COMMAND_CHARS), self._redact(source)
+        number, known = await self._next(session), self._of.setdefault(session, {})
         exec_id = f"background-{uuid.uuid4()}"
-        async with self._lock:
-            number = await self._last(session) + 1
-            started = BackgroundCommand(
-                *(number, exec_id, text, source, time.time()), owner=self._owner
-            )
-            self._of.setdefault(session, []).append(started)
-            if not await self._store(session, number):
-                self._of[session].remove(started)
-                raise ToolError("a command runs in the background of a conversation only")
+        started = BackgroundCommand(number, exec_id, text, source, time.time(), self._owner)
+        await self._store(session, started)
+        for old in [each.number for each in known.values() if each.done][:-_KEPT_MAX]:
+            del known[old]
+        known[number] = started
         try:
             await self._shell.start(exec_id, command)
         except BaseException:
@@ -141,7 +145,7 @@ class BackgroundCommands:
     async def get(self, session_id: str, number: int) -> BackgroundCommand:
         """The command with this id. Raises `ToolError` where the session has none."""
         await self._load()
-        known = {each.number: each for each in self._of.get(session_id, ())}
+        known = self._of.get(session_id, {})
         if number not in known:
             there = ", ".join(f"{each.number} `{each.text}`" for each in known.values())
             raise ToolError(
@@ -162,7 +166,7 @@ class BackgroundCommands:
 
     async def forget(self, session_id: str) -> None:
         """End all of a session that is forgotten."""
-        for each in self._of.pop(session_id, []):
+        for each in self._of.pop(session_id, {}).values():
             each.done = True
             self._following.begin(self._shell.end(each.exec_id))
 
@@ -170,10 +174,9 @@ class BackgroundCommands:
         """A line of each that runs."""
         await self._loaded_soon()
         return [
-            f"background command {each.number} `{each.text}` has run for "
-            f"{_lasted(time.time() - each.begun)}, in conversation {session}"
-            for session, commands in self._of.items()
-            for each in commands
+            f"{each.name} has run for {_lasted(time.time() - each.begun)}, in conversation {of}"
+            for of, commands in self._of.items()
+            for each in commands.values()
             if each.runs
         ]
 
@@ -183,35 +186,29 @@ class BackgroundCommands:
         """What a turn of the session is to be told now. At its beginning, `events` are those that
         the model sees: what another turn was told and is not in them is told again."""
         await self._loaded_soon()
-        commands = [each for each in self._of.get(session_id, ()) if each.ended and not each.done]
-        if not commands:
-            return []
-        async with self._lock:
-            due = []
-            for each in commands:
-                if not each.told_in:
-                    due.append(each)
-                elif events is not None and each.told_in != turn_id:
-                    seen = (event for event in events if event.turn_id == each.told_in)
-                    if any(each.name in event.payload for event in seen):
-                        each.done = True
-                    else:
-                        due.append(each)
-            for each in due:
-                each.told_in = turn_id
+        due = []
+        for each in tuple(self._of.get(session_id, {}).values()):
+            known = each.told_in and (events is None or each.told_in == turn_id)
+            if each.runs or each.done or known:
+                continue
+            before, each.told_in = each.told_in, turn_id
+            seen = (event for event in events or () if event.turn_id == before)
+            each.done = any(f"command {each.number} `" in event.payload for event in seen)
             try:
-                await self._store(session_id)
+                await self._store(session_id, each)
             except StorageError as error:
                 log.warning("the end of a background command is not told: %s", error.brief)
-                for each in due:
-                    each.told_in = ""
-                return []
-        return [Ending(each.ended, each.source) for each in due]
+                each.told_in, each.done = before, False
+                continue
+            if not each.done:
+                due.append(Ending(each.ended, each.source))
+        return due
 
     async def _follow(self, session_id: str, command: BackgroundCommand) -> None:
         told = list[str]()
-        async with self._watched(told):
-            exit_ = await self._shell.wait(command.exec_id)
+        watched = self._watching.call("", told) if self._watching else nullcontext()
+        async with watched:  # what changes in projects meanwhile is not the operator's
+            exit_ = await self._exit(session_id, command)
         self._ended.append(command)
         while len(self._ended) > COMMANDS_MAX:
             oldest = self._ended.pop(0)
@@ -221,8 +218,7 @@ class BackgroundCommands:
         command.ended = await self._said(command, exit_, told)
         while True:
             try:
-                async with self._lock:
-                    await self._store(session_id)
+                await self._store(session_id, command)
                 break
             except StorageError as error:
                 log.warning("the end of a background command is not stored: %s", error.brief)
@@ -243,27 +239,24 @@ class BackgroundCommands:
         """End a command of which nothing is to be told."""
         command.done = True
         await self._shell.stop(command.exec_id)
-        async with self._lock:
-            await self._store(session_id)
+        await self._store(session_id, command)
 
-    @asynccontextmanager
-    async def _watched(self, told: list[str]) -> AsyncIterator[None]:
-        """Watch the projects: what changes in them meanwhile is not the operator's."""
-        if self._watching is None:
-            yield
-            return
-        async with self._watching.call("", told):
-            looking = asyncio.create_task(self._look(self._watching))
-            try:
-                yield
-            finally:
-                looking.cancel()
-
-    @staticmethod
-    async def _look(watching: "Watch") -> None:
-        while True:
-            await asyncio.sleep(LOOK_S)
-            await watching.look()
+    async def _exit(self, session_id: str, command: BackgroundCommand) -> shell_pb2.ExecExit | None:
+        """Wait for the end; meanwhile look at the projects, and renew the command."""
+        waiting = asyncio.ensure_future(self._shell.wait(command.exec_id))
+        renewed = time.monotonic()
+        try:
+            while not (await asyncio.wait({waiting}, timeout=LOOK_S))[0]:
+                with suppress(StorageError, OSError):
+                    if self._watching is not None:
+                        await self._watching.look()
+                    if time.monotonic() - renewed > RENEW_S:
+                        renewed = time.monotonic()
+                        if not await self._store(session_id, command):  # forgotten elsewhere
+                            await self.forget(session_id)
+            return await waiting
+        finally:
+            waiting.cancel()
 
     async def _said(
         self, command: BackgroundCommand, exit_: shell_pb2.ExecExit | None, told: list[str]
@@ -277,7 +270,7 @@ class BackgroundCommands:
                 how = f"was stopped after {lasted}, the most that it may run"
             last = await self._last_lines(command.exec_id)
         last = f"; last lines: {last}" if last else "; it printed nothing" if exit_ else ""
-        return ". ".join((f"the {command.name}{command.text}` {how}{last}", *told))
+        return ". ".join((f"the {command.name} {how}{last}", *told))
 
     async def _last_lines(self, exec_id: str) -> str:
         size = _LAST_CHARS * 4 + CONTEXT_BYTES
@@ -290,48 +283,51 @@ class BackgroundCommands:
         return " ⏎ ".join(lines[-_LAST_LINES:])
 
     async def _load(self) -> None:
-        """Find what an earlier agent has started. Raises `StorageError`."""
+        """Find what an earlier agent has started, and what is no other's any more. Raises
+        `StorageError`."""
         async with self._lock:
-            if self._loaded:
+            if time.monotonic() < self._load_at:
                 return
-            for session, value in await self._state.named(_STATE):
-                with suppress(ValueError, TypeError, KeyError):  # another version has written it
-                    kept = [BackgroundCommand(**each) for each in json.loads(value)["commands"]]
-                    self._of[session] = [each for each in kept if not self._foreign(each.owner)]
-            self._loaded = True
-            for session, commands in self._of.items():
-                for each in commands:
-                    if each.runs:
-                        self._following.begin(self._follow(session, each))
-                    elif not each.told_in:
-                        self._following.begin(self._notify(session, each))
+            for session, name, value, epoch, lost in await self._state.named("command %"):
+                try:
+                    command = BackgroundCommand(**json.loads(value))
+                except (ValueError, TypeError):  # another version has written it
+                    continue
+                known, foreign = self._of.setdefault(session, {}), command.owner != self._owner
+                if command.number in known or (foreign and not lost):
+                    continue
+                if foreign:
+                    command.owner = self._owner
+                    command.ended = command.ended or f"the {command.name} {_AWAY}"
+                    if not await self._state.swap(session, name, command.value, epoch):
+                        continue
+                known[command.number] = command
+                follow = self._follow if command.runs else self._notify
+                self._following.begin(follow(session, command))
+            self._load_at = time.monotonic() + LOAD_AGAIN_S
 
     async def _loaded_soon(self) -> None:
         """The same, but what takes long goes on beside the caller, and a failure is tried again."""
-        if not self._loaded:
+        if time.monotonic() >= self._load_at:
             await asyncio.wait({self._following.begin(self._load())}, timeout=_LOAD_S)
 
-    def _foreign(self, owner: str | None) -> bool:
-        return bool(owner) and owner != self._owner
+    async def _next(self, session_id: str) -> int:
+        """A number that no command of the session has had. Raises `ToolError`."""
+        number = 0
 
-    async def _last(self, session_id: str) -> int:
-        stored = await self._state.read(session_id, _STATE)
-        return int(json.loads(stored[0])["last"]) if stored else 0
+        def counted(value: str) -> str:
+            nonlocal number
+            number = int(value or 0) + 1
+            return str(number)
 
-    async def _store(self, session_id: str, last: int = 0) -> bool:
-        """Write what a session has; False if there is no such session."""
-        known = self._of.get(session_id, [])
-        for each in [each for each in known if not each.runs][:-_KEPT_MAX]:
-            known.remove(each)
-        own = [asdict(each) for each in known if not each.done]
+        if not await self._state.update(session_id, "commands", counted):
+            raise ToolError("a command runs in the background of a conversation only")
+        return number
 
-        def merged(value: str) -> str:
-            there = json.loads(value or "{}")
-            kept = there.get("commands", ())
-            others = [each for each in kept if self._foreign(each.get("owner"))]
-            return json.dumps({"last": max(last, there.get("last", 0)), "commands": others + own})
-
-        return await self._state.update(session_id, _STATE, merged)
+    async def _store(self, session_id: str, command: BackgroundCommand) -> bool:
+        """Write a command, or that it is done; False if there is no such session."""
+        name = f"command {command.number}"
+        return await self._state.update(session_id, name, lambda _: command.value)
 
 
 def _lasted(seconds: float) -> str:
