@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
+from wire.disk import whole_file
 from wire.text import visible_name
 from wire.tools import PROJECTS
 
@@ -92,8 +93,6 @@ class ProjectRules:
             with suppress(OSError, ValueError, TypeError):
                 seen |= json.loads(self._seen.read_text())
             self._told[key] = seen.get(path, digest) != digest
-            with suppress(OSError):  # it is told once more then
-                new = self._seen.with_suffix(".new")
-                new.write_text(json.dumps(seen | {path: digest}))
-                new.replace(self._seen)
+            with suppress(OSError), whole_file(self._seen) as file:  # or it is told once more
+                file.write(json.dumps(seen | {path: digest}).encode())
         return self._told[key]

@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
-from wire.disk import held
+from wire.disk import held, whole_file
 from wire.kernel.beneath import Beneath, PathEscapeError, best_beneath
 from wire.text import visible_name
 from wire.v1.bootstrap_pb2 import Project
@@ -575,19 +575,11 @@ def _put_back(descriptor: int, name: str, old: _Entry) -> None:
     if stat.S_ISLNK(status.st_mode):
         os.symlink(os.fsdecode(data), name, dir_fd=descriptor)
         return
-    temporary = f".{secrets.token_hex(8)}.partial"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    try:
-        with os.fdopen(os.open(temporary, flags, 0o600, dir_fd=descriptor), "wb") as file:
-            file.write(data)
-            with suppress(OSError):
-                os.fchown(file.fileno(), status.st_uid, status.st_gid)
-            os.fchmod(file.fileno(), stat.S_IMODE(status.st_mode))
-        os.rename(temporary, name, src_dir_fd=descriptor, dst_dir_fd=descriptor)
-    except OSError:
+    with whole_file(name, descriptor) as file:
+        file.write(data)
         with suppress(OSError):
-            os.unlink(temporary, dir_fd=descriptor)
-        raise
+            os.fchown(file.fileno(), status.st_uid, status.st_gid)
+        os.fchmod(file.fileno(), stat.S_IMODE(status.st_mode))
 
 
 class Watch:

@@ -12,7 +12,6 @@ no import, no note and no model can bring one.
 
 import hashlib
 import json
-import os
 import re
 import shlex
 import uuid
@@ -22,6 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from wire.disk import whole_file
 from wire.errors import Code
 from wire.text import parsed_json
 from wire.v1 import gateway_pb2 as pb
@@ -260,11 +260,7 @@ class Grants:
 
     def _keep(self, grants: Sequence[Grant], sealed: Sequence[str]) -> None:
         if self._file is not None:
-            beside = self._file.with_suffix(".new")
-            with beside.open("w", encoding="utf-8") as file:
-                beside.chmod(0o600)
-                json.dump({"grants": [asdict(each) for each in grants], "sealed": [*sealed]}, file)
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(self._file)
+            known = {"grants": [asdict(each) for each in grants], "sealed": [*sealed]}
+            with whole_file(self._file) as file:
+                file.write(json.dumps(known).encode())
         self._grants, self._sealed = [*grants], [*sealed]

@@ -3,12 +3,14 @@ room on them, what is kept free for the memory, and who listens on a socket ther
 
 import errno
 import os
+import secrets
 import socket
 import stat
 import struct
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Final, NamedTuple
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, Final, NamedTuple
 
 _FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CLOSED: Final = (errno.EACCES, errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
@@ -22,6 +24,24 @@ def held(descriptor: int) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def whole_file(path: Path | str, directory: int | None = None) -> Iterator[BinaryIO]:
+    """Yield a file, readable only for us, that becomes `path`, which may be relative to an open
+    directory, when the body ends; if the body raises, nothing is left of it."""
+    draft = os.path.join(os.path.dirname(path), f".{secrets.token_hex(8)}.partial")  # noqa: PTH118, PTH120
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        with os.fdopen(os.open(draft, flags, 0o600, dir_fd=directory), "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(draft, path, src_dir_fd=directory, dst_dir_fd=directory)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(draft, dir_fd=directory)
+        raise
 
 
 class MovedError(OSError):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from cryptography import x509
-from wire.disk import listener
+from wire.disk import listener, whole_file
 from wire.errors import Code
 from wire.identity import Party
 from wire.settings import AccessSettings, ServeSettings
@@ -23,7 +23,7 @@ from runner.access.tokens import Tokens
 from runner.config.trust import writable_by_others
 from runner.errors import ConfigError, HostError, file_errors
 from runner.host.authority import Authority
-from runner.workspace.directories import descriptor, whole_file
+from runner.workspace.directories import descriptor
 
 SERVER_NAME: Final = Party.ACCESS.value
 """The name in a certificate of the runner's own, whatever the address."""

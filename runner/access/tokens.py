@@ -23,18 +23,13 @@ from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from wire.disk import whole_file
 from wire.errors import Code
 
 from runner.access.scopes import Scope, bearer_of
 from runner.config.models import Config
 from runner.errors import HostError
-from runner.workspace.directories import (
-    check_root,
-    check_tree,
-    create_tree,
-    descriptor,
-    whole_file,
-)
+from runner.workspace.directories import check_root, check_tree, create_tree, descriptor
 
 PREFIX: Final = "oxa_"
 """What every token begins with, so that scanners for secrets and our own redaction know it."""

@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Final, cast
 
 import typer
+from wire.disk import whole_file
 from wire.errors import Code, WireError
 
 from runner.cli.agent import connect, lasting_agent
@@ -33,7 +34,7 @@ from runner.errors import packages
 from runner.logs import printable
 from runner.serve.login.links import LINK_S, Links
 from runner.workspace.configuration_file import Changes
-from runner.workspace.directories import descriptor, whole_file
+from runner.workspace.directories import descriptor
 
 _DESKTOP: Final = ("DISPLAY", "WAYLAND_DISPLAY")
 _EDITORS: Final = "acp"

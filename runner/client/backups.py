@@ -7,12 +7,13 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from wire.disk import whole_file
 from wire.errors import Code, WireError
 from wire.v1 import gateway_pb2
 
 from runner.client.gateway import GatewayClient
 from runner.errors import HostError
-from runner.workspace.directories import descriptor, whole_file
+from runner.workspace.directories import descriptor
 from runner.workspace.workspace import BACKUPS, Workspace
 
 _SAFE: Final = os.O_NOFOLLOW | os.O_CLOEXEC

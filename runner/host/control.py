@@ -13,6 +13,7 @@ import psutil
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
+from wire.disk import whole_file
 from wire.errors import Code, WireError
 from wire.identity import Identity, Party, Peer
 from wire.status import answered
@@ -22,7 +23,6 @@ from wire.v1 import control_pb2, control_pb2_grpc, egress_pb2, gateway_pb2
 from runner.config.models import Config
 from runner.errors import HostError
 from runner.host.runtime import Holder, Runtime, lock_holder
-from runner.workspace.directories import whole_file
 
 # ruff: noqa: N802, ARG001, ARG002 - names and arguments are the contract's
 

@@ -35,7 +35,7 @@ from typing import Final
 
 import grpc
 from wire import envelope, locks
-from wire.disk import held
+from wire.disk import held, whole_file
 from wire.errors import Code
 from wire.identity import Party, Peer
 from wire.limits import ENVELOPE_VERSION
@@ -54,7 +54,7 @@ from runner.host.weights import Weights, located, weights_of, weights_of_reranke
 from runner.images.naming import ImageRole, image_name
 from runner.tiers.base import GuestMounts, Handle, LaunchSpec, Limits, SharedEmbedder, TierDriver
 from runner.tiers.drivers import tier_of
-from runner.workspace.directories import Owner, create_tree, descriptor, whole_file
+from runner.workspace.directories import Owner, create_tree, descriptor
 from runner.workspace.guest_uids import GuestUids
 from runner.workspace.mounts import Access, BoundMount, Mount, Role
 

@@ -14,6 +14,7 @@ from typing import Final
 
 import platformdirs
 from wire import locks
+from wire.disk import whole_file
 from wire.errors import Code
 from wire.limits import UNIX_SOCKET_PATH_MAX_BYTES
 from wire.transport import unix_endpoint
@@ -24,13 +25,7 @@ from runner.config.trust import writable_by_others
 from runner.config.user_id import USER_ID_MAX_CHARS, check_user_id
 from runner.errors import HostError
 from runner.tiers.base import Handle
-from runner.workspace.directories import (
-    check_root,
-    check_tree,
-    create_tree,
-    descriptor,
-    whole_file,
-)
+from runner.workspace.directories import check_root, check_tree, create_tree, descriptor
 
 _LONGEST_SOCKET: Final = len(f"/01234567/{'u' * USER_ID_MAX_CHARS}/control.sock")
 _TIMEOUT_S = 0.5

@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import docker
 import docker.errors
+from wire.disk import whole_file
 from wire.errors import Code
 
 from runner.errors import TierError
 from runner.images.naming import USUAL_ROLES, ImageRole, image_name
-from runner.workspace.directories import whole_file
 
 _BLOCK: Final = 1 << 20
 

@@ -26,6 +26,7 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from wire import locks
+from wire.disk import whole_file
 from wire.egress import hosts
 from wire.errors import Code, WireError
 from wire.settings import ServeSettings
@@ -57,7 +58,7 @@ from runner.serve.operator.host import Commands, HostApi
 from runner.serve.operator.record import OperatorRecord
 from runner.serve.operator.samples import Samples
 from runner.serve.safety import Safety
-from runner.workspace.directories import descriptor, whole_file
+from runner.workspace.directories import descriptor
 
 _BODY_BYTES: Final = 4 * 1024 * 1024
 

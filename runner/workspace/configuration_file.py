@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from wire.disk import whole_file
 from wire.errors import Code
 from wire.settings import Key, dotted
 
 from runner.errors import ConfigError, HostError, file_errors
-from runner.workspace.directories import whole_file
 
 _T = TypeVar("_T")
 Changes = Mapping[Key, object]

@@ -10,13 +10,12 @@ nobody can replace a directory between check and use.
 import errno
 import logging
 import os
-import secrets
 import stat
 from collections.abc import Container, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, Final
+from typing import Final
 
 from wire.disk import Entry, MovedError, held, walk
 from wire.errors import Code
@@ -196,22 +195,6 @@ def descriptor(
 ) -> AbstractContextManager[int]:
     """Open `path`, unless it is a link, and close it when the body ends. A new file is private."""
     return held(os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=dir_fd))
-
-
-@contextmanager
-def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """Yield a file, readable only for us, that becomes `path` when the body ends; if the body
-    raises, nothing is left of it."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(fd)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _entered(

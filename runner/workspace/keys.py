@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import platformdirs
+from wire.disk import whole_file
 from wire.errors import Code
 from wire.installation import adding
 from wire.providers import PROVIDERS
@@ -19,7 +20,6 @@ from wire.settings import AgentSettings
 from runner.config.loading import open_without_waiting
 from runner.config.trust import own_accounts, workspace_around
 from runner.errors import ConfigError, file_errors
-from runner.workspace.directories import whole_file
 
 KEYRING_SERVICE: Final = "oxydra"
 _KEYRING: Final = "the system's keyring"

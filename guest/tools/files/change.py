@@ -5,13 +5,13 @@ or the new one, and a crash leaves one of them complete.
 """
 
 import os
-import secrets
 import stat
 from codecs import BOM_UTF8
 from contextlib import ExitStack, suppress
 from typing import Final
 
 from pydantic import Field
+from wire.disk import whole_file
 
 from guest.errors import ToolError
 from guest.tools.base import Arguments, ToolOutput
@@ -217,20 +217,9 @@ def replace(
 ) -> None:
     """Put a file with this content into its place, with the owner and the mode of what was there
     `before`, or another `mode`."""
-    temporary = f".{secrets.token_hex(8)}.partial"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(temporary, flags, 0o600, dir_fd=directory)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            dress(location, directory, file.fileno(), before)
-            if mode is not None:
-                os.fchmod(file.fileno(), mode)
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            os.unlink(temporary, dir_fd=directory)
-        raise
+    with whole_file(name, directory) as file:
+        file.write(content)
+        dress(location, directory, file.fileno(), before)
+        if mode is not None:
+            os.fchmod(file.fileno(), mode)
     os.fsync(directory)

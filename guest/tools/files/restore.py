@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
 from typing import Final
 
+from wire.kernel.beneath import PathEscapeError
 from wire.text import visible_name
 from wire.v1 import gateway_pb2 as pb
 
@@ -17,10 +18,10 @@ from guest.errors import ToolError
 from guest.projects.changes import LISTED_MAX, Changes
 from guest.projects.file_versions import Changed
 from guest.projects.look import Version, version_of
+from guest.projects.watch import Directories
 from guest.tools.files.change import replace
 from guest.tools.files.roots import Location, Roots
 
-_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _SINCE: Final = "it has changed since that turn"
 _JUST_NOW: Final = "it has changed just now"
 _DURING: Final = "it changed during the turn, by a command or by somebody else"
@@ -36,7 +37,11 @@ class Restorer:
     def __init__(self, roots: Roots, changes: Changes) -> None:
         self._roots = roots
         self.changes = changes
-        self._tops = {project.name: (root, project) for root, project in roots.open_projects}
+        self._directories = {
+            project.name: Directories(root, project, None)
+            for root, project in roots.open_projects
+            if project.writable
+        }
 
     def take_back(
         self,
@@ -73,7 +78,7 @@ class Restorer:
         return reply
 
     def _put_back(self, each: Changed, *, not_only_tools: bool, overwrite: bool) -> None:
-        if each.project not in self._tops or not self._tops[each.project][1].writable:
+        if each.project not in self._directories:
             raise ToolError(f"the project {each.project} is not open, or can only be read")
         now = self.changes.version(each)
         if now == each.before:
@@ -128,12 +133,7 @@ class Restorer:
         temporary = f".{secrets.token_hex(8)}.partial"
         os.symlink(target, temporary, dir_fd=directory)
         try:
-            if os.geteuid() == 0:
-                of = os.fstat(directory)
-                with suppress(PermissionError):
-                    os.chown(
-                        *(temporary, of.st_uid, of.st_gid), dir_fd=directory, follow_symlinks=False
-                    )
+            _give(directory, temporary)
             os.rename(temporary, location.parts[-1], src_dir_fd=directory, dst_dir_fd=directory)
         except BaseException:
             with suppress(FileNotFoundError):
@@ -143,32 +143,18 @@ class Restorer:
     @contextmanager
     def _directory(self, project: str, location: Location, *, create: bool) -> Iterator[int]:
         """The directory that a file is in, opened over no link and into no other file system."""
-        top = self._tops[project][0]
-        device = os.fstat(top).st_dev
-        here = os.open(".", _FLAGS, dir_fd=top)
+        above, directories = location.parts[:-1], self._directories[project]
         try:
-            for part in location.parts[:-1]:
-                try:
-                    below = os.open(part, _FLAGS, dir_fd=here)
-                except FileNotFoundError:
-                    if not create:
-                        raise
+            for depth, part in enumerate(above if create else ()):
+                with directories.open("/".join(above[:depth])) as here, suppress(FileExistsError):
                     self._roots.must_be_changeable(location, here, part)
                     os.mkdir(part, 0o755, dir_fd=here)
-                    below = os.open(part, _FLAGS, dir_fd=here)
-                    if os.geteuid() == 0:
-                        of = os.fstat(here)
-                        with suppress(PermissionError):
-                            os.fchown(below, of.st_uid, of.st_gid)
-                except NotADirectoryError:
-                    raise ToolError("a link or a file is where its directory was") from None
-                os.close(here)
-                here = below
-                if os.fstat(here).st_dev != device:
-                    raise ToolError("another file system is mounted where its directory was")
-            yield here
-        finally:
-            os.close(here)
+                    _give(here, part)
+            with directories.open("/".join(above)) as here:
+                yield here
+        except (PathEscapeError, NotADirectoryError):
+            why = "a link, a file or another file system is where its directory was"
+            raise ToolError(why) from None
 
     def _remove_empty(self, each: Changed) -> None:
         with suppress(OSError, ToolError):
@@ -177,3 +163,11 @@ class Restorer:
                 name = PurePosixPath(each.path).name
                 self._roots.must_be_changeable(location, directory, name)
                 os.rmdir(name, dir_fd=directory)
+
+
+def _give(directory: int, name: str) -> None:
+    """Give a new entry to the owner of its directory, where this process may."""
+    if os.geteuid() == 0:
+        of = os.fstat(directory)
+        with suppress(PermissionError):
+            os.chown(name, of.st_uid, of.st_gid, dir_fd=directory, follow_symlinks=False)

@@ -8,12 +8,12 @@ from which it was made.
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from wire.disk import whole_file
 from wire.text import parsed_json
 
 from guest.tools.mcp.schema import both
@@ -54,13 +54,8 @@ class ApprovedTools:
         return found if isinstance(found, dict) else {}
 
     def _write(self, known: Mapping[str, Mapping[str, str]]) -> None:
-        beside = self._file.with_suffix(".new")
-        with beside.open("w", encoding="utf-8") as file:
-            beside.chmod(0o600)
-            json.dump(known, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(self._file)
+        with whole_file(self._file) as file:
+            file.write(json.dumps(known, indent=1).encode())
 
 
 NAME_MAX: Final = 64

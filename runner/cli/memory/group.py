@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, TaskID, TextColumn
 from rich.progress import Progress as Bars
+from wire.disk import whole_file
 from wire.errors import Code
 from wire.settings import EncryptionSettings
 from wire.v1 import bootstrap_pb2, gateway_pb2
@@ -30,7 +31,6 @@ from runner.errors import ConfigError, HostError, file_errors
 from runner.logs import printable
 from runner.tiers.drivers import tier_of
 from runner.workspace.credentials import read_memory_key, read_memory_token
-from runner.workspace.directories import whole_file
 from runner.workspace.workspace import Workspace
 
 KeyEnv = Annotated[

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+from wire.disk import whole_file
 from wire.errors import Code
 
 from runner.access.scopes import Scope, bearer_of
@@ -21,7 +22,6 @@ from runner.config.users import check_known
 from runner.errors import ConfigError, HostError
 from runner.host.authority import names_in
 from runner.logs import printable
-from runner.workspace.directories import whole_file
 
 access = typer.Typer()
 

@@ -14,12 +14,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from wire.disk import whole_file
 from wire.errors import Code, WireError
 
 from runner.access.tokens import digest
 from runner.config.models import Config
 from runner.config.user_id import check_user_id
-from runner.workspace.directories import check_root, check_tree, create_tree, whole_file
+from runner.workspace.directories import check_root, check_tree, create_tree
 
 LINK_S: Final = 300.0
 INVITATION_S: Final = 86_400.0

@@ -19,12 +19,12 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from wire.disk import whole_file
 from wire.errors import Code, WireError
 
 from runner.access.callers import Caller
 from runner.access.tokens import digest
 from runner.serve.login.links import CHANNEL
-from runner.workspace.directories import whole_file
 
 SESSIONS_MAX: Final = 50
 """How many may be begun with one token, or by the operator; the least used ends."""
