@@ -134,8 +134,10 @@ def opened(
     with asyncio.Runner() as runner:
         stack = AsyncExitStack()
         caller = runner.run(start(scratch, stack))
-        yield lambda data: runner.run(caller.one_input(data))
-        runner.run(stack.aclose())
+        try:
+            yield lambda data: runner.run(caller.one_input(data))
+        finally:  # gRPC's own threads crash if calls outlive the event loop
+            runner.run(stack.aclose())
 
 
 class Caller:

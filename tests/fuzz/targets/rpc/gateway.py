@@ -98,8 +98,10 @@ def _judge(home: Path, method: str, shown: bytes) -> None:
 def _opened(scratch: Path) -> Iterator[OneInput]:
     with asyncio.Runner() as runner:
         gateway = _Gateway(scratch)
-        yield lambda data: runner.run(gateway.one_input(data))
-        runner.run(gateway.close())
+        try:
+            yield lambda data: runner.run(gateway.one_input(data))
+        finally:
+            runner.run(gateway.close())  # see `calls.opened`
 
 
 TARGET = Target("gateway", 80, _opened, partial(calls.seeds, _SERVICE), longest=1024)
