@@ -14,7 +14,6 @@ Only the clock makes a conversation old, and clocks can be wrong. So:
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, cast
@@ -22,6 +21,7 @@ from typing import Final, cast
 from guest.memory.conversations.sessions import SessionAdmin
 from guest.memory.models import User, at
 from guest.memory.storage.base import Database, Statement, apply
+from guest.memory.storage.changes import Background
 
 log = logging.getLogger(__name__)
 
@@ -67,20 +67,14 @@ class Retention:
 
     def __post_init__(self) -> None:
         self._age = timedelta(days=self.days)
-        self._task: asyncio.Task[None] | None = None
+        self._background = Background()
+        self.stop = self._background.stop
+        """Stop checking; a removal that has begun continues. Idempotent."""
         self._said = ""
 
     def start(self) -> None:
         """Check now, and then every hour."""
-        self._task = asyncio.create_task(self._run(), name="memory-retention")
-
-    async def stop(self) -> None:
-        """Stop checking; a removal that has begun continues. Idempotent."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+        self._background.begin(self._run())
 
     async def look(self) -> int:
         """Forget the sessions that are due, unless the clock is implausible; returns how many."""

@@ -16,6 +16,7 @@ from guest.errors import EmbedderError, GuestError, StorageError
 from guest.memory.indexing.embedder import Vectorizer
 from guest.memory.indexing.vector_store import VectorStore
 from guest.memory.storage.base import Database
+from guest.memory.storage.changes import Background
 
 log = logging.getLogger(__name__)
 
@@ -72,13 +73,15 @@ class Indexer:
         self._work = asyncio.Event()
         self._work.set()
         self._answered = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._background = Background()
+        self.stop = self._background.stop
+        """Stop at once; the next start finds the remaining work. Idempotent."""
 
     def start(self) -> None:
         """Start with the passages that an earlier run left without vectors."""
         self.vectorizer.on_answer = self._on_answer
         self.vectors.on_unknown_change = self.rescan
-        self._task = asyncio.create_task(self._run(), name="memory-indexer")
+        self._background.begin(self._run())
 
     def wake(self, chunk_ids: Sequence[int]) -> None:
         """Embed these passages, which have no vector yet."""
@@ -146,13 +149,6 @@ class Indexer:
     def retry(self) -> None:
         """Retry now what failed."""
         self._answered.set()
-
-    async def stop(self) -> None:
-        """Stop at once; the next start finds the remaining work. Idempotent."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
 
     def _on_answer(self) -> None:
         self._answered.set()

@@ -27,6 +27,7 @@ from wire.zones import variable
 
 from guest.egress_client import EgressClient
 from guest.errors import ToolError
+from guest.memory.storage.changes import Background
 from guest.tools.arguments import SchemaArguments
 from guest.tools.base import Safety, Tool, ToolContext, ToolOutput
 from guest.tools.mcp.connection import (
@@ -408,17 +409,14 @@ class McpServers:
             else:
                 continue
             self._servers.append(McpServer(name, server, connect, approved))
-        self._tasks: list[asyncio.Task[None]] = []
+        self._background = Background()
+        self.close: Final = self._background.stop
+        """End all servers."""
 
     def start(self) -> None:
         """Returns at once."""
-        self._tasks = [asyncio.create_task(server.serve()) for server in self._servers]
-
-    async def close(self) -> None:
-        """End all servers."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for server in self._servers:
+            self._background.begin(server.serve())
 
     def tools(self) -> Mapping[str, Tool]:
         """What the servers offer at the moment."""

@@ -278,7 +278,9 @@ async def test_undo_writes_over_no_link_and_over_no_wall(tmp_path: Path) -> None
         for target in (outside, world.site / "old"):
             (world.site / "src").symlink_to(target)
             undone = await world.undo(overwrite=True, not_only_tools=True)
-            assert undone.reasons == ["a link, a file or another file system is where its directory was"]
+            assert undone.reasons == [
+                "a link, a file or another file system is where its directory was"
+            ]
             (world.site / "src").unlink()
         (world.site / "src").mkdir()
         (world.site / "src" / "app.py").symlink_to(outside / "app.py")
