@@ -10,6 +10,8 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import psutil
@@ -53,7 +55,8 @@ async def run(full: bool = False) -> list[str]:
     return lines
 
 
-def _envelope(base: Path) -> bootstrap_pb2.BootstrapEnvelope:
+def envelope_at(base: Path) -> bootstrap_pb2.BootstrapEnvelope:
+    """What starts an agent in a new directory."""
     made = envelope_for(base, "bench")
     for directory in ("internal", "shared", "tmp", "vault", "ipc"):
         (base / directory).mkdir(parents=True, mode=0o700)
@@ -61,8 +64,17 @@ def _envelope(base: Path) -> bootstrap_pb2.BootstrapEnvelope:
 
 
 async def _guest(base: Path) -> tuple[float, int]:
+    async with agent(envelope_at(base)) as (gateway, process, seconds):
+        await one_turn(gateway)
+        return seconds, process.memory_info().rss
+
+
+@asynccontextmanager
+async def agent(
+    settings: bootstrap_pb2.BootstrapEnvelope,
+) -> AsyncIterator[tuple["gateway_pb2_grpc.GatewayAsyncStub", psutil.Process, float]]:
+    """An agent in a process, and the seconds until it was ready."""
     authority = Authority.new()
-    settings = _envelope(base)
     settings.identity.CopyFrom(authority.issue(Party.AGENT).message())
     ours = authority.issue(Party.CLI)
     began = time.perf_counter()
@@ -84,8 +96,7 @@ async def _guest(base: Path) -> tuple[float, int]:
         ) as channel:
             await _until_healthy(channel, process)
             seconds = time.perf_counter() - began
-            await one_turn(gateway_pb2_grpc.GatewayStub(channel))
-            return seconds, psutil.Process(process.pid).memory_info().rss
+            yield gateway_pb2_grpc.GatewayStub(channel), psutil.Process(process.pid), seconds
     finally:
         process.terminate()
         await process.wait()

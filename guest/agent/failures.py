@@ -25,6 +25,10 @@ def from_wire_error(error: WireError) -> pb.TurnFailed:
     return failed(error.code, error.brief, error.resolution)
 
 
+def cancelled() -> pb.TurnFailed:
+    return failed(Code.CANCELLED, "the turn was cancelled")
+
+
 def interrupted() -> pb.TurnFailed:
     return failed(
         INTERRUPTED,

@@ -210,7 +210,7 @@ class TurnLoop:
             if getattr(outcome, "code", "") != Code.NOT_FOUND:
                 await run.save_by_itself()
         except asyncio.CancelledError:
-            outcome = failures.failed(Code.CANCELLED, "the turn was cancelled")
+            outcome = failures.cancelled()
         finally:
             await self._finish(run)
             if self._end is not None:
@@ -283,7 +283,7 @@ class TurnLoop:
                 return incomplete.outcome(reason, choice.provider, choice.name, done)
             return done
         except asyncio.CancelledError:
-            return failures.failed(Code.CANCELLED, "the turn was cancelled")
+            return failures.cancelled()
         except TimeoutError:
             return failures.out_of_time(self._settings)
         except Exception as error:

@@ -241,17 +241,17 @@ async def test_a_running_turn_is_recorded_when_the_guest_is_stopped(guest: Guest
         while not (await stub.GetSession(pb.GetSessionRequest(session_id="s"))).events:
             await asyncio.sleep(0.01)
         process.terminate()
-        assert (await anext(stream)).failed.code == "cancelled"
+        assert (await anext(stream)).failed.code == "interrupted"
     assert process.wait(GUARD_S) == 0
     guest.envelope.settings.clear()
     guest.spawn("--bootstrap-stdin")
     async with guest.client() as stub:
         history = await stub.GetSession(pb.GetSessionRequest(session_id="s"))
         assert [(event.text, event.incomplete) for event in history.events] == [
-            ("are you there?", "")
+            ("are you there?", "interrupted")
         ]
         (turn,) = (await stub.ListTurns(pb.ListTurnsRequest())).turns
-        assert turn.state == "cancelled"
+        assert turn.state == "interrupted"
         assert (await say(stub, "help")).WhichOneof("event") == "completed"
 
 

@@ -74,7 +74,7 @@ class Record:
         if state == "interrupted":
             return failures.interrupted()
         if state == "cancelled":
-            return failures.failed(Code.CANCELLED, "the turn was cancelled")
+            return failures.cancelled()
         done = pb.TurnCompleted(text=stored.answer_in(self.events), model=self.model)
         if state == "completed":
             return done

@@ -306,11 +306,11 @@ class Turns:
                 del self._ended[turn_id]
 
     async def close(self) -> None:
-        """Cancel every turn and wait until each is recorded. No turn starts afterwards."""
+        """Interrupt every turn and wait until each is recorded. No turn starts afterwards."""
         self._closed = True
         tasks = [turn.task for turn in self._running.values() if turn.task is not None]
-        for turn in list(self._running.values()):
-            turn.cancel()
+        for task in tasks:
+            task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=_WIND_DOWN_S)
 
@@ -371,6 +371,8 @@ class Turns:
         except SessionNotFound:
             return failures.forgotten()
         if isinstance(outcome, pb.TurnFailed):
+            if outcome.code == Code.CANCELLED and not turn.cancelling:
+                outcome.MergeFrom(failures.interrupted())
             await self._records_of(context.session_id).note_end(context, outcome)
         return outcome
 
@@ -383,7 +385,7 @@ class Turns:
         del self._running[context.turn_id]
         outcome: Outcome
         if task.cancelled():
-            outcome = failures.failed(Code.CANCELLED, "the turn was cancelled")
+            outcome = failures.cancelled() if turn.cancelling else failures.interrupted()
         elif (error := task.exception()) is not None:
             log.error("turn failed unexpectedly", exc_info=error)
             outcome = failures.failed(Code.INTERNAL, "internal error", "runner logs")

@@ -280,6 +280,7 @@ async def open_gateways(
         config = memory_config(path / "memory.db", **kept)
         memory = await Memory.open(config, embedder, ALICE)
         stack.push_async_callback(memory.close)
+        memory.work.owner = owner
         scrubber = Scrubber([LAUNCH_SECRET])
         directories = {name: path / name for name in ("shared", "tmp", "vault")}
         roots = Roots(directories, projects=projects)

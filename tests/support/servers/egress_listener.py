@@ -25,7 +25,7 @@ def egress_at(path: Path) -> EgressClient:
 @asynccontextmanager
 async def served(path: Path, handler: Handler) -> AsyncIterator[EgressClient]:
     """A listener whose requests `handler` answers."""
-    runner = web.ServerRunner(web.Server(handler))
+    runner = web.ServerRunner(web.Server(handler), shutdown_timeout=0.1)
     await runner.setup()
     site = web.UnixSite(runner, path, ssl_context=server_context(parties.identity(Party.EGRESS)))
     await site.start()

@@ -190,13 +190,13 @@ async def test_a_failing_loop_is_an_outcome(failure: Exception, code: str, messa
     assert (failed.code, failed.message) == (code, message)
 
 
-async def test_closing_cancels_everything_and_starts_nothing_more() -> None:
+async def test_closing_interrupts_everything_and_starts_nothing_more() -> None:
     turns = turns_of(forever)
     running = [await turns.begin(f"s{number}", "hi", "", "") for number in range(3)]
     await asyncio.sleep(0)
     await turns.close()
     for turn in running:
-        assert (await read(turn))[-1].failed.code == "cancelled"
+        assert (await read(turn))[-1].failed.code == "interrupted"
     assert (await refused(turns)).code is Code.UNAVAILABLE
 
 
