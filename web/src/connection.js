@@ -14,6 +14,9 @@ export const here = new Store({ operator: false, program: "", user: "" });
 /** Counts the times that this page has added or removed a person. */
 export const people = new Store(0);
 
+/** Counts the times that this page has marked notices as read. */
+export const marked = new Store(0);
+
 /** Counts the calls that no agent has answered. */
 export const unanswered = new Store(0);
 

@@ -22,6 +22,9 @@ export const fullTime = (at) => {
   return Number.isNaN(time.getTime()) ? "" : BOTH.format(time);
 };
 
+/** @returns {string} the name of the device's time zone; empty: it has none */
+export const zone = () => BOTH.resolvedOptions().timeZone || "";
+
 /** @param {number | string | undefined} value a uint64 arrives as a string */
 export const count = (value) => NUMBER.format(Number(value || 0));
 

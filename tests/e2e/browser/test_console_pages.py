@@ -61,6 +61,8 @@ def test_every_page_can_be_used_by_everybody(
         ("note", "Edit"),
         ("note", "Undo the last change"),
         ("note", "Forget"),
+        ("schedules", "Make a schedule"),
+        ("schedule", "Delete"),
         ("users", "Stop"),
         ("users", "Make a token"),
         ("users", "Add a person"),

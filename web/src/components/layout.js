@@ -3,12 +3,12 @@
 import { call, logout } from "../api.js";
 import { Start, useStopped } from "./agent.js";
 import { useRead } from "./doing.js";
-import { connection, signedOut } from "../connection.js";
+import { connection, marked, signedOut } from "../connection.js";
 import { href, go } from "../router.js";
 import { useStore } from "../store.js";
 import { nextTheme, theme } from "../theme.js";
 import { ShortcutList, useShortcuts } from "./shortcuts.js";
-import { html, useEffect, useRef, useState } from "../view.js";
+import { html, useRef, useState } from "../view.js";
 
 const UNREAD_EVERY_MS = 30000;
 const THEME_TEXT = { auto: "Theme: device", dark: "Theme: dark", light: "Theme: light" };
@@ -78,10 +78,6 @@ export function Layout({ me, user, onUser, pages, page, children }) {
 function useUnread(user, pages) {
   const may = pages.some((each) => each.name === "notices");
   const ask = () => (may ? call(user, "ListNotices", { limit: 1, unread_only: true }) : Promise.resolve({}));
-  const { found, read } = useRead(ask, [user, may], UNREAD_EVERY_MS);
-  useEffect(() => {
-    window.addEventListener("oxydra:read", read);
-    return () => window.removeEventListener("oxydra:read", read);
-  }, [read]);
+  const { found } = useRead(ask, [user, may, useStore(marked)], UNREAD_EVERY_MS);
   return Number(found?.unread || 0);
 }

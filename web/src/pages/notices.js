@@ -5,8 +5,9 @@ import { announce } from "../components/announcer.js";
 import { useDoing, useRead } from "../components/doing.js";
 import { ForeignText } from "../components/foreign-text.js";
 import { Empty, FailureNotice, Loading } from "../components/notices.js";
+import { marked } from "../connection.js";
 import { href } from "../router.js";
-import { fullTime, shortTime } from "../text.js";
+import { fullTime, shortTime, zone } from "../text.js";
 import { html, useState } from "../view.js";
 
 /** @typedef {import("../api.js").Message} Message */
@@ -23,11 +24,11 @@ export default function Notices({ user, me }) {
   const { found, failed, read } = useRead(() => call(user, "ListNotices", { limit: LISTED }), [user], EVERY_MS);
   const { busy, failure, run } = useDoing();
   const notices = /** @type {Message[]} */ (found?.notices || []);
-  const mark = (/** @type {Message} */ marked) =>
+  const mark = (/** @type {Message} */ which) =>
     run(async () => {
-      await call(user, "MarkNotices", marked);
+      await call(user, "MarkNotices", which);
       read();
-      window.dispatchEvent(new Event("oxydra:read"));
+      marked.set(marked.value + 1);
     });
   const remind = (/** @type {Message} */ notice, /** @type {string} */ due, /** @type {string} */ told) =>
     run(async () => {
@@ -50,7 +51,7 @@ export default function Notices({ user, me }) {
         (notice) => html`<li key=${notice.number} class="card">
           <p><span class=${notice.read_at ? "badge" : "badge warn"}>${notice.kind}${!notice.read_at && html`<span class="unseen">, unread</span>`}</span>${" "}
             <span class="muted" title=${fullTime(notice.created_at)}>${shortTime(notice.created_at)}</span></p>
-          <p><${ForeignText} text=${notice.text} /></p>
+          <p class="plain-text"><${ForeignText} text=${notice.text} /></p>
           <p class="actions">
             ${!notice.read_at &&
             html`<button type="button" disabled=${busy} onClick=${() => mark({ read: [notice.number] })}>Mark as read</button>`}
@@ -60,6 +61,7 @@ export default function Notices({ user, me }) {
                 ({ due, title }) => html`<button key=${due} type="button" disabled=${busy}
                   onClick=${() => remind(notice, due, "You are reminded again.")}>${title}</button>`,
               )}`}
+            ${notice.kind === "schedule" && html`<a href=${href("schedules", notice.key.split(":")[1])}>The schedule</a>`}
             ${notice.session_id && html`<a href=${href("chat", notice.session_id)}>The conversation</a>`}
           </p>
         </li>`,
@@ -89,5 +91,3 @@ function Remind({ user }) {
     ${failure}
   </form>`;
 }
-
-const zone = () => Intl.DateTimeFormat().resolvedOptions().timeZone || "";

@@ -4,6 +4,7 @@ import { AWAY, Failure, call, stream } from "../../api.js";
 import { announce } from "../../components/announcer.js";
 import { backOff } from "../../connection.js";
 import { Store } from "../../store.js";
+import { zone } from "../../text.js";
 import { answerOf, fromHistory, newTurn, withEvent } from "./turn-state.js";
 
 /** @typedef {import("../../api.js").Message} Message */
@@ -110,6 +111,7 @@ export class Conversation {
       at: listed.started_at,
       state: listed.ended_at ? "ended" : "running",
       live: true,
+      run: listed.schedule_id ? listed : null,
     });
     if (!known) this.turns.set([...this.turns.value, begun]);
     this.follow(begun, Boolean(known));
@@ -131,9 +133,8 @@ export class Conversation {
       live: true,
     });
     this.turns.set([...this.turns.value, turn]);
-    const time_zone = Intl.DateTimeFormat().resolvedOptions().timeZone || "";
     const request = {
-      session_id: this.sessionId, turn_id: turn.id, model, channel: "web", time_zone,
+      session_id: this.sessionId, turn_id: turn.id, model, channel: "web", time_zone: zone(),
     };
     const asked = retry ? { ...request, retry } : { ...request, text, attachments };
     try {
@@ -222,7 +223,7 @@ export class Conversation {
       this.ask("GetSession", { session_id: this.sessionId, limit: PAGE_EVENTS }),
     );
     const stored = fromHistory(history).find((each) => each.id === turn.id);
-    this.show(stored || { ...turn, state: "ended", problem: turn.problem || UNKNOWN });
+    this.show(stored ? { ...stored, run: turn.run } : { ...turn, state: "ended", problem: turn.problem || UNKNOWN });
   }
 
   /**

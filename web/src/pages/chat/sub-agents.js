@@ -10,15 +10,15 @@ import { html, useEffect, useState } from "../../view.js";
 
 const EVERY_MS = 2000;
 
-/** @param {{user: string, turn: string, over: boolean}} props `turn` is the turn's id */
-export function SubAgents({ user, turn, over }) {
+/** @param {{user: string, turn: string, busy: boolean}} props `turn`: its id; `busy`: it waits for some of them */
+export function SubAgents({ user, turn, busy }) {
   const [found, setFound] = useState(/** @type {Message[]} */ ([]));
   useEffect(() => {
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     let timer;
     let closed = false;
     const look = async () => {
-      let runs = !over;
+      let runs = busy;
       try {
         const { turns = [] } = await call(user, "ListTurns", {});
         const own = turns.filter((/** @type {Message} */ each) => each.parent_turn_id === turn).reverse();
@@ -34,7 +34,7 @@ export function SubAgents({ user, turn, over }) {
       closed = true;
       clearTimeout(timer);
     };
-  }, [user, turn, over]);
+  }, [user, turn, busy]);
   return (
     found.length > 0 &&
     html`<ul class="sub-agents" aria-label="Sub-agents of this turn">

@@ -19,6 +19,7 @@
  * @property {Part[]} parts
  * @property {Message[]} receipts
  * @property {Message | null} files what it changed in projects
+ * @property {Message | null} run of which schedule it is a run, as its Turn says; null: a person asked
  * @property {Message | null} usage of the answer: tokens, cost and model
  * @property {{message: string, details?: string, resolution?: string, code?: string, notSent?: boolean} | null} problem
  *   why there is no answer, or only a part of one
@@ -40,6 +41,7 @@ export const newTurn = (id, known = {}) => ({
   parts: [],
   receipts: [],
   files: null,
+  run: null,
   usage: null,
   problem: null,
   ...known,

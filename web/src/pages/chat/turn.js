@@ -1,7 +1,9 @@
 /** One turn: what was asked, what the agent did, what it answered, and what that took. */
 
-import { ForeignText } from "../../components/foreign-text.js";
+import { call } from "../../api.js";
 import { Copy } from "../../components/copy.js";
+import { useRead } from "../../components/doing.js";
+import { ForeignText } from "../../components/foreign-text.js";
 import { Markdown } from "../../components/markdown.js";
 import { FailureNotice } from "../../components/notices.js";
 import { SharedFile } from "../../components/shared-file.js";
@@ -24,10 +26,11 @@ import { Why } from "./why.js";
 export function TurnView({ user, session, turn, last, onRetry, onEdit }) {
   const [asking, setAsking] = useState(false);
   const over = turn.state === "ended";
+  const delegated = turn.parts.flatMap((part) => (part.kind === "call" && part.call.tool === "delegate" ? [part] : []));
   return html`<article class="turn" aria-label=${`Turn of ${fullTime(turn.at)}`} aria-busy=${!over}>
     ${turn.asked &&
     html`<div class="asked">
-      <p class="who-says"><span>You</span> <time datetime=${turn.at}>${shortTime(turn.at)}</time></p>
+      <p class="who-says"><span>${turn.run ? "The schedule" : "You"}</span> <time datetime=${turn.at}>${shortTime(turn.at)}</time></p>
       <p class="plain-text"><${ForeignText} text=${turn.asked} /></p>
       ${turn.attachments.map((path) => html`<${SharedFile} key=${path} user=${user} path=${path} />`)}
     </div>`}
@@ -42,8 +45,8 @@ export function TurnView({ user, session, turn, last, onRetry, onEdit }) {
             decided=${part.decided} over=${over} />`;
         return html`<p key=${index} class="notice">${part.text}</p>`;
       })}
-      ${turn.parts.some((part) => part.kind === "call" && part.call.tool === "delegate") &&
-      html`<${SubAgents} user=${user} turn=${turn.id} over=${over} />`}
+      ${delegated.length > 0 &&
+      html`<${SubAgents} user=${user} turn=${turn.id} busy=${!over && delegated.some((part) => !part.finished)} />`}
       ${!over &&
       html`<p class="busy muted">${turn.state === "sending" ? "Sending" : isWaiting(turn) ? "Waiting for you" : "Working"}</p>`}
       ${turn.problem &&
@@ -55,6 +58,7 @@ export function TurnView({ user, session, turn, last, onRetry, onEdit }) {
         ${turn.receipts.map((each, index) => html`<${Receipt} key=${index} receipt=${each} />`)}
       </ul>`}
       ${turn.files && html`<${ChangedFiles} user=${user} session=${session} turn=${turn.id} files=${turn.files} />`}
+      ${turn.run && html`<${RunOf} user=${user} run=${turn.run} over=${over} />`}
       ${over &&
       html`<p class="after">
         ${turn.usage && html`<span class="muted">${usageOf(turn.usage)}</span>`}
@@ -72,6 +76,15 @@ export function TurnView({ user, session, turn, last, onRetry, onEdit }) {
       html`<${Why} user=${user} session=${session} turn=${turn.id} onClose=${() => setAsking(false)} />`}
     </div>
   </article>`;
+}
+
+/** @param {{user: string, run: Message, over: boolean}} props `run`: the Turn of a schedule's run */
+function RunOf({ user, run, over }) {
+  const request = { schedule: run.schedule_id, limit: 2, before: `${run.slot}~` };
+  const { found } = useRead(() => call(user, "ListScheduleRuns", request), [user, run.slot, over]);
+  const told = found?.runs?.find((/** @type {Message} */ each) => each.turn_id === run.turn_id)?.told;
+  return html`<p class="muted">A run of <a href=${href("schedules", run.schedule_id)}>a schedule</a>${
+    told && html`: <${ForeignText} text=${told} />`}</p>`;
 }
 
 const ACTIONS = {

@@ -26,7 +26,7 @@ export default function Users({ user, route }) {
     look();
   };
   return html`<div class="page">
-    <h1>Users and guests</h1>
+    <h1>Users</h1>
     ${failed && html`<${FailureNotice} failure=${failed} onRetry=${look} />`}
     ${!users && !failed && html`<${Loading} />`}
     ${users && !users.length && html`<${Empty}>There are no users yet.<//>`}
