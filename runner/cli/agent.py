@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
 
+import typer
 from wire.errors import Code, WireError
 from wire.limits import ID_PATTERN
 from wire.v1 import gateway_pb2
@@ -139,6 +140,18 @@ def ask_agent(options: Options, question: Callable[[GatewayClient], Awaitable[_T
             return await question(agent)
 
     return asyncio.run(answer())
+
+
+def set_time(options: Options, question: Callable[[GatewayClient], Awaitable[_T]]) -> _T:
+    """The same for a question that sets a time: where the agent ends before it, that is said."""
+
+    async def answer(agent: GatewayClient) -> _T:
+        found = await question(agent)
+        if passing := agent.hello.passing:
+            typer.echo(f"note: {one_line(options.mended(passing))}", err=True)
+        return found
+
+    return ask_agent(options, answer)
 
 
 def ask_host(options: Options, question: Callable[[ControlClient], Awaitable[_T]]) -> _T:

@@ -208,6 +208,7 @@ def start(
     ] = False,
     notify_fd: Annotated[int, typer.Option(hidden=True)] = -1,
     nursery_fd: Annotated[int, typer.Option(hidden=True)] = -1,
+    woken: Annotated[bool, typer.Option("--woken", hidden=True)] = False,
 ) -> None:
     """Start the agent. Ctrl-C ends it."""
     from runner.cli.operation import launching, lifecycle
@@ -216,7 +217,7 @@ def start(
     if nursery_fd >= 0:
         raise typer.Exit(launching.run_nursery(options, nursery_fd, lifecycle.run_detached))
     if notify_fd >= 0:
-        raise typer.Exit(lifecycle.run_detached(options, notify_fd))
+        raise typer.Exit(lifecycle.run_detached(options, notify_fd, woken=woken))
     config = options.load_for_hosting()
     warn_unconfined(config, options)
     if everybody:
@@ -231,13 +232,16 @@ def start(
 def stop(
     context: typer.Context,
     everybody: Annotated[bool, typer.Option("--all", help="End the agents of all users.")] = False,
+    for_good: Annotated[
+        bool, typer.Option("--for-good", help="And do not let it be started for what is due.")
+    ] = False,
 ) -> None:
     """End the agent and all that belongs to it. No error if nothing runs."""
     from runner.cli.operation import lifecycle
 
     if everybody:
-        raise typer.Exit(asyncio.run(lifecycle.stop_all(context.obj)))
-    asyncio.run(lifecycle.stop(context.obj))
+        raise typer.Exit(asyncio.run(lifecycle.stop_all(context.obj, for_good=for_good)))
+    asyncio.run(lifecycle.stop(context.obj, for_good=for_good))
 
 
 @app.command()

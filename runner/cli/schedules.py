@@ -7,7 +7,7 @@ from wire.text import dollars
 from wire.v1 import gateway_pb2 as pb
 from wire.zones import minute
 
-from runner.cli.agent import ask_agent
+from runner.cli.agent import ask_agent, set_time
 from runner.cli.memory.notes import first_of
 from runner.cli.options import AsJson, Options
 from runner.cli.output import Shape, one_line
@@ -143,7 +143,7 @@ def create(
 ) -> None:
     """Make a schedule: a turn that begins by itself."""
     request = pb.CreateScheduleRequest(**_given(locals()))
-    _show(ask_agent(context.obj, lambda agent: agent.create_schedule(request)), json=json)
+    _show(set_time(context.obj, lambda agent: agent.create_schedule(request)), json=json)
 
 
 @schedules.command("update")

@@ -22,7 +22,7 @@ from wire.disk import whole_file
 from wire.errors import Code, WireError
 
 from runner.cli.agent import connect, lasting_agent
-from runner.cli.operation.launching import launch
+from runner.cli.operation.launching import launch, waking
 from runner.cli.operation.lifecycle import at_first_signal, start_all
 from runner.cli.options import Options
 from runner.cli.projects import folders_of, not_ours, opened_first
@@ -90,7 +90,7 @@ async def _serving(
     file = SettingsFile(options.load_settings, change)
     everybodys = replace(options, user_id=DEFAULT_USER_ID).command().strip()
     commands = Commands(options.load, start, file, everybodys)
-    async with HttpServer(config, commands) as server:
+    async with HttpServer(config, commands) as server, waking(options, "serve"):
         gc.freeze()  # so that what connections leave behind is looked for more often
         if with_link:
             _show_link(links, server.url, options.user_id)
@@ -132,7 +132,7 @@ def _show_log(config: Config) -> None:
     """Show in the terminal, or the journal, what the server logs."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("serve: %(message)s"))
-    for name in ("runner.serve", "runner.access"):
+    for name in ("runner.serve", "runner.access", "runner.host.awake"):
         logger = logging.getLogger(name)
         logger.addHandler(handler)
         logger.setLevel(config.log_level.upper())

@@ -7,6 +7,7 @@ only then.
 """
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
@@ -39,6 +40,7 @@ log = logging.getLogger(__name__)
 _Reply = TypeVar("_Reply")
 
 _FAILURES_MAX: Final = 20
+_HELLO_S: Final = 5.0
 _REASON_CHARS: Final = 1_500
 ROLES: Final = (Role.AGENT.value, Role.SHELL.value, *(role.value for role in SERVED))
 
@@ -462,6 +464,15 @@ async def agent_notices(
     """What the agent says at the start of a chat; nothing if it does not answer in time."""
     hello = await _asked(agent, guests, GatewayClient.refresh_hello, within_s)
     return hello.notices if hello is not None else ()
+
+
+async def hello_of(agent: Supervisor) -> gateway_pb2.HelloReply | None:
+    """What the agent says of itself; None if it is not there or does not answer in time."""
+    with contextlib.suppress(TimeoutError, WireError):
+        async with asyncio.timeout(_HELLO_S):
+            if (channel := agent.connection) is not None:
+                return await GatewayClient(channel, "host").refresh_hello()
+    return None
 
 
 async def learn_window(agent: Supervisor, guests: Sequence[control_pb2.GuestStatus]) -> None:

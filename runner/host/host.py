@@ -18,12 +18,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from wire import zones
+from wire import locks, zones
 from wire.errors import Code, WireError
 from wire.identity import Party, Peer
 from wire.providers import OFFLINE
 from wire.settings import ProjectSettings, UserSettings
-from wire.v1 import control_pb2, egress_pb2
+from wire.v1 import control_pb2, egress_pb2, gateway_pb2
 
 from runner.audit.log import AuditLog, LogLocation
 from runner.audit.watcher import CallRecorder
@@ -35,7 +35,7 @@ from runner.config.tiers import tables
 from runner.config.users import check_servers
 from runner.egress.watcher import EgressWatcher
 from runner.errors import HostError, packages
-from runner.host import projects
+from runner.host import awake, projects
 from runner.host.control import ControlServer
 from runner.host.credentials import Credentials
 from runner.host.embedder import Embedder, EmbedderHome
@@ -44,6 +44,7 @@ from runner.host.guests import (
     Guests,
     agent_notices,
     changed_while_running,
+    hello_of,
     learn_window,
     memory_status,
     not_restartable,
@@ -60,6 +61,7 @@ from runner.projects.project import Project, Surroundings, open_all
 from runner.tiers.base import SharedEmbedder, TierDriver
 from runner.tiers.drivers import driver_for
 from runner.workspace.database_file import adopt_old_database
+from runner.workspace.directories import descriptor
 from runner.workspace.disk_space import check_free_space, keep_reserve, passing, release_reserve
 from runner.workspace.mounts import SERVED, Role
 from runner.workspace.overflow import quarantine_excess
@@ -80,8 +82,9 @@ class Host:
     """The host of one user, in this process. An async context manager; `stop` is idempotent.
 
     `reload` returns the settings for a `restart`; without it a restart keeps the old ones. The
-    projects `opened` are shown besides those of the settings. A `passing` one ends with a chat. The
-    other arguments are for tests and tools.
+    projects `opened` are shown besides those of the settings. A `passing` one ends with a chat, one
+    that was `woken` for what is due once nobody needs it; it starts for nothing else. The other
+    arguments are for tests and tools.
     """
 
     def __init__(
@@ -97,13 +100,14 @@ class Host:
         agent_command: tuple[str, ...] = AGENT_COMMAND,
         opened: Mapping[str, ProjectSettings] | None = None,
         passing: bool = False,
+        woken: bool = False,
     ) -> None:
         self.user_id = user_id
         self.notices: list[str] = []
         self._of_settings: list[str] = []
         self._of_projects: list[str] = []
         self._checked: tuple[Project, ...] = ()
-        self._passing = passing
+        self._passing, self._woken = passing, woken
         self.opened = dict(opened or {})
         """The projects that a person has opened, until this host ends."""
         self._closed: frozenset[str] = frozenset()
@@ -478,7 +482,15 @@ class Host:
         check_free_space(self._runtime.base)
 
         self._runtime.create()
+        if self._woken:
+            self._talking = stack.enter_context(
+                descriptor(self._runtime.talking, os.O_RDWR | os.O_CREAT)
+            )
         stack.enter_context(host_lock(self._runtime.lock))
+        if self._woken:
+            if awake.Due.load(config, self.user_id) is None:
+                raise HostError(Code.FAILED_PRECONDITION, "nothing is due, or the user was removed")
+            self.notices.append("started for what is due; it ends by itself when nobody needs it")
         stack.enter_context(self.workspace.held())
         stack.enter_context(host_log(self._runtime.log, self.user_id, config.log_level))
         for left in self._handover.guests.values():
@@ -523,6 +535,8 @@ class Host:
         stack.push_async_callback(self._end, "control socket", control.stop)
         await control.start()
         stack.push_async_callback(self._end, "guests", self._end_guests)
+        self._looking = asyncio.create_task(self._look_ahead())
+        stack.push_async_callback(self._end, "what is due next", self._last_look)
         if self._telemetry is not None:
             self._telemetry.restarts = self._guests.restarts
         self._started = True
@@ -550,6 +564,28 @@ class Host:
     async def _embedder_moved(self) -> None:
         if self._started:
             await self._guests.tell_agent()
+
+    async def _due(self) -> gateway_pb2.HelloReply | None:
+        """What the agent says of itself; when it is needed next is kept."""
+        if (hello := await hello_of(self._guests.agent)) is not None:
+            await asyncio.to_thread(awake.keep, self.config, self.user_id, hello)
+        return hello
+
+    async def _last_look(self) -> None:
+        self._looking.cancel()
+        await asyncio.wait([self._looking])
+        await self._due()
+
+    async def _look_ahead(self) -> None:
+        """Keep when the agent is needed next; end a host that was woken, once nobody needs it: who
+        comes to talk meanwhile waits, and starts another one."""
+        pause = partial(asyncio.sleep, awake.LOOK_S)
+        while True:
+            await awake.until_idle(self._due, pause, partial(datetime.now, UTC))
+            if self._woken and locks.take(self._talking):
+                log.info("nothing is due soon, and nobody uses the agent")
+                self.request_stop()
+                return
 
     async def _end_guests(self) -> None:
         if self._leaving and self._outlived:

@@ -15,6 +15,7 @@ from wire.errors import Code, WireError
 from runner.audit.log import LogLocation
 from runner.config.models import Config
 from runner.errors import WorkspaceError
+from runner.host.awake import forget
 from runner.host.runtime import LastStart, Runtime, host_lock, load_state
 from runner.projects.mapped import MappedMounts
 from runner.tiers.base import TierDriver
@@ -152,6 +153,7 @@ async def remove(config: Config, user_id: str) -> None:
         if audit.directory.is_dir():
             _remove_tree(audit.directory)
         audit.begun.unlink(missing_ok=True)
+        forget(config, user_id)
         _remove_tree(runtime.directory)
 
 

@@ -82,6 +82,8 @@ class Runtime:
         self.state = self.directory / "state.json"
         self.handover = self.directory / "handover.json"
         self.log = self.directory / "host.log"
+        self.talking = self.directory / "talking.lock"
+        """Held by chats, and by a host that ends because nobody needs it."""
         self.projects = self.directory / "projects"
         """What is mounted for guests; see `MappedMounts`."""
         self.last_start = self.directory / "last_start.json"

@@ -26,6 +26,7 @@ from runner.cli.chat.hosting import (
 from runner.cli.chat.screen import Screen, Style, say
 from runner.cli.chat.terminal import TerminalChat, TerminalScreen, TypedAhead
 from runner.cli.notices import greeting_of
+from runner.cli.operation.status import when_due
 from runner.cli.options import Options
 from runner.cli.output import (
     brief_session,
@@ -41,6 +42,7 @@ from runner.cli.projects import Folders, opened_first
 from runner.client.following import RECONNECT_WITHIN_S, Connect
 from runner.config.models import Config
 from runner.errors import HostError
+from runner.host.runtime import is_running
 
 _AGAIN: Final = "start the chat again"
 
@@ -163,9 +165,14 @@ async def chat(
             again=partial(_again, options),
         )
 
-    return await until_signalled(
+    code = await until_signalled(
         with_host(config, options.user_id, talking, streams.stderr, folders)
     )
+    if config is None or is_running(config, options.user_id):
+        return code
+    if due := when_due(options, config):
+        say(streams.stderr, one_line(due))
+    return code
 
 
 def _again(options: Options, session_id: str) -> str:

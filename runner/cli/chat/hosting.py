@@ -79,9 +79,7 @@ async def with_host(
     runtime.create()
     async with AsyncExitStack() as stack:
         # Beneath the host: who comes while it ends waits, and starts another one.
-        talking = stack.enter_context(
-            descriptor(runtime.directory / "talking.lock", os.O_RDWR | os.O_CREAT)
-        )
+        talking = stack.enter_context(descriptor(runtime.talking, os.O_RDWR | os.O_CREAT))
         await _take(talking, fcntl.LOCK_SH)
         stays = await _ensure_host(config, user_id, stack, stderr, folders)
         code = await talk(stays)

@@ -11,7 +11,7 @@ from wire.errors import Code, WireError
 from wire.limits import NOTE_MAX_CHARS
 from wire.v1 import gateway_pb2
 
-from runner.cli.agent import ask_agent, find_note
+from runner.cli.agent import ask_agent, find_note, set_time
 from runner.cli.files import decoded, edited, written
 from runner.cli.memory.notes import NoteId, warn
 from runner.cli.memory.output import HITS, Rows, brief
@@ -207,7 +207,7 @@ def remind(
         note_id = (await find_note(agent, note)).note_id if note else ""
         return await agent.set_reminder(when, note_id=note_id, text=text)
 
-    found = ask_agent(context.obj, ask)
+    found = set_time(context.obj, ask)
     if json:
         print_json(as_json(found))
     else:

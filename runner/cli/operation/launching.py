@@ -6,6 +6,7 @@ What a host imports takes half of its processor time and most of its memory. So 
 no threads, no connections and nothing of any user.
 """
 
+import asyncio
 import gc
 import json
 import os
@@ -13,15 +14,18 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import IO, Final
 
 from wire.errors import Code, WireError
 
+from runner.cli.agent import as_used_last
 from runner.cli.options import Options
 from runner.errors import HostError
+from runner.host.awake import Waker
 
 _REQUEST_BYTES_MAX: Final = 4096
 """A user id is much shorter."""
@@ -35,15 +39,16 @@ class Launched:
     notices: list[str]
 
 
-def launch(options: Options) -> Launched:
-    """Start a host as a process of its own; return when its agent answers.
+def launch(options: Options, *, woken: bool = False) -> Launched:
+    """Start a host as a process of its own; return when its agent answers. One that is `woken` ends
+    by itself.
 
     Raises the `WireError` that kept it from starting.
     """
     reading, writing = os.pipe()
     with os.fdopen(reading, encoding="utf-8") as pipe, tempfile.TemporaryFile("w+") as output:
         child = subprocess.Popen(  # noqa: S603 - this very program
-            options.child("start", "--notify-fd", str(writing)),
+            options.child("start", "--notify-fd", str(writing), *(["--woken"] if woken else [])),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -57,6 +62,21 @@ def launch(options: Options) -> Launched:
             child.terminate()
             child.wait()
             raise
+
+
+@asynccontextmanager
+async def waking(options: Options, name: str) -> AsyncIterator[None]:
+    """Meanwhile the hosts of stopped users are started for what is due; see `Waker`."""
+
+    def start(user_id: str) -> Launched:
+        return launch(as_used_last(replace(options, user_id=user_id)), woken=True)
+
+    task = asyncio.create_task(Waker(name, options.load, start).run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
 
 
 def _launched(options: Options, told: str, output: IO[str], ended: Callable[[], str]) -> Launched:

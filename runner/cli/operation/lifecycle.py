@@ -20,13 +20,14 @@ import typer
 from wire.errors import Code, WireError
 
 from runner.cli.agent import connect_if_running, host_runs
-from runner.cli.operation.launching import HostSpawner, Launched
-from runner.cli.operation.status import show_summary
+from runner.cli.operation.launching import HostSpawner, Launched, waking
+from runner.cli.operation.status import show_summary, when_due
 from runner.cli.options import Options
 from runner.cli.output import plain_console
 from runner.config.models import Config
 from runner.config.users import known_users
 from runner.errors import HostError
+from runner.host.awake import forget
 from runner.host.runtime import LastStart, Runtime, host_lock, is_running, lock_holder
 from runner.tiers.drivers import driver_for, tier_of
 from runner.workspace.workspace import Workspace
@@ -52,20 +53,23 @@ async def run_in_foreground(options: Options, config: Config) -> int:
     return await _host(options, config, ready)
 
 
-def run_detached(options: Options, notify_fd: int) -> int:
-    """Run the host in the background. Tells `notify_fd` when it is ready, or why it is not."""
+def run_detached(options: Options, notify_fd: int, *, woken: bool = False) -> int:
+    """Run the host in the background. Tells `notify_fd` when it is ready, or why it is not. One
+    that was `woken` ends by itself."""
     with os.fdopen(notify_fd, "w", encoding="utf-8") as pipe:
 
         async def ready(host: "Host") -> None:
             no_shell = [f"no shell: {host.no_shell}"] if host.no_shell else []
             notices = [*no_shell, *await host.all_notices()]
-            json.dump({"pid": os.getpid(), "notices": notices}, pipe)
-            pipe.close()
+            gone = (BrokenPipeError,) if woken else ()  # it is needed though its waker was killed
+            with contextlib.suppress(*gone):
+                json.dump({"pid": os.getpid(), "notices": notices}, pipe)
+                pipe.close()
             _output_to(Runtime.locate(config, options.user_id))
 
         try:
             config = options.load_for_hosting()
-            return asyncio.run(_host(options, config, ready))
+            return asyncio.run(_host(options, config, ready, woken=woken))
         except WireError as error:
             if pipe.closed:
                 raise
@@ -83,22 +87,29 @@ def tell(options: Options, launched: Launched, *, stays: bool = True) -> None:
     typer.echo(f"  stop  {options.command('stop')}")
 
 
-async def stop(options: Options) -> None:
-    """Stop the host; if none runs, remove what a killed one left. Idempotent."""
-    for line in await _stop(options):
+async def stop(options: Options, *, for_good: bool = False) -> None:
+    """Stop the host; if none runs, remove what a killed one left. One that is stopped `for_good` is
+    not started for what is due. Idempotent."""
+    for line in await _stop(options, for_good=for_good):
         typer.echo(line)
 
 
-async def _stop(options: Options) -> list[str]:
+async def _stop(options: Options, *, for_good: bool = False) -> list[str]:
     """See `stop`. Returns what is to be told."""
     config = options.load()
     control = await connect_if_running(config, options.user_id)
     if control is None:
         notices = await _clear(config, options.user_id)
-        return [*(f"note: {notice}" for notice in notices), "not running"]
-    async with control:
-        await control.stop()
-    return ["stopped"]
+        told = [*(f"note: {notice}" for notice in notices), "not running"]
+    else:
+        async with control:
+            await control.stop()
+        told = ["stopped"]
+    if for_good:
+        forget(config, options.user_id)
+    elif due := when_due(options, config):
+        told.append(f"{due}; to keep it stopped: {options.command('stop', '--for-good')}")
+    return told
 
 
 async def _clear(config: Config, user_id: str) -> list[str]:
@@ -116,12 +127,16 @@ async def _clear(config: Config, user_id: str) -> list[str]:
 
 
 async def _host(
-    options: Options, config: Config, ready: Callable[["Host"], Awaitable[None]]
+    options: Options,
+    config: Config,
+    ready: Callable[["Host"], Awaitable[None]],
+    *,
+    woken: bool = False,
 ) -> int:
     from runner.host.host import Host
 
     await tier_of(config).require_active(config)
-    host = Host(config, options.user_id, reload=options.load_for_hosting)
+    host = Host(config, options.user_id, reload=options.load_for_hosting, woken=woken)
     with at_first_signal(host.request_leave, _STOP_SIGNALS) as received:
         try:
             await host.start()
@@ -211,7 +226,8 @@ async def start_all(
             typer.echo(f"to let people with tokens in: {options.command('serve')}")
         if not detach:
             again = down if leads else set()
-            await _stay(config, options, users, ended, start, again)
+            async with waking(options, "all"):
+                await _stay(config, options, users, ended, start, again)
             failed = len(down) if leads else failed
             failed += await (leave_all(config, users) if leads else stop_all(options))
             failed += leads and not received  # another runner is the active one
@@ -239,12 +255,12 @@ async def leave_all(config: Config, users: Sequence[str]) -> int:
     return (await asyncio.gather(*map(leave, users))).count(False)
 
 
-async def stop_all(options: Options) -> int:
+async def stop_all(options: Options, *, for_good: bool = False) -> int:
     """Stop the hosts of all users, as many at once as there are cores. A failure is reported, and
     the others go on. Idempotent. Returns 1 if a host could not be stopped, else 0."""
 
     async def stop_one(user_id: str) -> bool:
-        for line in await _stop(replace(options, user_id=user_id)):
+        for line in await _stop(replace(options, user_id=user_id), for_good=for_good):
             typer.echo(f"{user_id}: {line}")
         return True
 

@@ -12,8 +12,10 @@ from wire.v1 import control_pb2
 from runner.cli.agent import connect_if_running
 from runner.cli.memory.output import memory_line
 from runner.cli.options import Options
-from runner.cli.output import Shape, as_json, plain_console, print_json
+from runner.cli.output import Shape, as_json, plain_console, print_json, to_the_second
 from runner.cli.projects import line_of
+from runner.config.models import Config
+from runner.host.awake import Due, described, waker_of
 from runner.logs import printable
 from runner.workspace.workspace import Workspace
 
@@ -30,13 +32,14 @@ async def show_status(options: Options, *, json: bool) -> int:
     """Print the state of the host and its guests. Returns 0 if a host runs and its guests do, 1 if
     one of them does not or the boundary does not hold, 3 if no host runs.
 
-    The JSON object has `running`, `user` and `workspace`. If a host runs, it also has `tier`,
-    `pid`, `started_at`, `version`, `provider`, `notices` and `guests`, a list of `role`, `state`,
-    `pid`, `restarts`, `reason`, `since`, `details`, `resident_bytes` and `last_end`. `boundary` is
-    null without a shell guest, else `passed`, `checked_at` and `checks`, a list of `name`,
-    `passed` and `details`. `kernel` says whose kernel guests run on, `projects` what is open.
-    `memory` is null if the agent
-    does not answer at once, else what `runner memory stats --json` prints.
+    The JSON object has `running`, `user` and `workspace`. If none runs, it also has `next_due`,
+    `started_by`, who starts it for that, and `problem`, why that failed last. If a host runs, it
+    also has `tier`, `pid`, `started_at`, `version`, `provider`, `notices` and `guests`, a list of
+    `role`, `state`, `pid`, `restarts`, `reason`, `since`, `details`, `resident_bytes` and
+    `last_end`. `boundary` is null without a shell guest, else `passed`, `checked_at` and `checks`,
+    a list of `name`, `passed` and `details`. `kernel` says whose kernel guests run on, `projects`
+    what is open. `memory` is null if the agent does not answer at once, else what `runner memory
+    stats --json` prints.
     """
     config = options.load()
     control = await connect_if_running(config, options.user_id)
@@ -44,9 +47,11 @@ async def show_status(options: Options, *, json: bool) -> int:
         workspace = Workspace.locate(config, options.user_id)
         if json:
             content = {"running": False, "user": options.user_id, "workspace": str(workspace.path)}
-            print_json(content)
+            print_json(content | described(config, options.user_id))
         else:
             typer.echo(f"not running: user {options.user_id}, workspace {workspace.path}")
+            if told := when_due(options, config):
+                typer.echo(printable(told))
         return NOT_RUNNING
     async with control:
         reply = await control.status()
@@ -56,6 +61,21 @@ async def show_status(options: Options, *, json: bool) -> int:
         _print_table(reply, options)
     broken = reply.HasField("boundary") and not reply.boundary.passed
     return int(broken or any(guest.state in DOWN for guest in reply.guests))
+
+
+def when_due(options: Options, config: Config) -> str:
+    """When a stopped agent is needed next, and who starts it then; empty if nothing is due."""
+    if (due := Due.load(config, options.user_id)) is None:
+        return ""
+    who = waker_of(config)
+    starts = f"{who} starts the agent for it"
+    if not who:
+        starts = f"nobody starts the agent for it; {options.command('serve')} would"
+    told = f"due next: {to_the_second(due.at.isoformat())}; {starts}"
+    if due.problem:
+        again = to_the_second(due.again_at.isoformat())
+        told += f"; start {due.attempts} failed, the next is tried at {again}: {due.problem}"
+    return told
 
 
 def show_summary(host: "Host", options: Options, notices: Sequence[str]) -> None:

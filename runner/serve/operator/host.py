@@ -26,6 +26,7 @@ from runner.config.models import Config
 from runner.config.users import known_users
 from runner.doctor.examination import examine
 from runner.doctor.finding import State
+from runner.host.awake import described
 from runner.host.control import ControlClient, connect_control
 from runner.host.runtime import LastStart, is_running
 from runner.serve.login.authenticator import Authenticator
@@ -183,7 +184,8 @@ class HostApi:
             "reason": "",
         }
         if not is_running(self._config, user_id):
-            return told | {"tier": LastStart.tier_of(self._config, user_id)}
+            tier = LastStart.tier_of(self._config, user_id)
+            return told | described(self._config, user_id) | {"tier": tier}
         try:
             control = await connect_control(self._config, user_id, appear_s=_APPEAR_S)
             if control is None:

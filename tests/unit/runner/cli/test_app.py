@@ -181,6 +181,9 @@ def test_status_of_nothing_is_3(command: Command, tmp_path: Path) -> None:
         "running": False,
         "user": "default",
         "workspace": str(tmp_path / "ws" / "default"),
+        "next_due": "",
+        "started_by": "",
+        "problem": "",
     }
 
 

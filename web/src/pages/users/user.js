@@ -29,7 +29,7 @@ const DEEDS = {
   stop: {
     title: "Stop",
     method: "Stop",
-    says: "All guests of this user end, and what the agent is doing is cut off. Nothing that was saved is lost.",
+    says: "All guests of this user end, and what the agent is doing is cut off. Nothing that was saved is lost. For a schedule or reminder that is due, it is started again.",
     done: "The host has stopped.",
   },
   restart: {
@@ -66,7 +66,10 @@ export function UserView({ userId, onChanged }) {
     ${status.reason && html`<div class="notice"><${Advice} text=${status.reason} user=${userId} /></div>`}
     ${running
       ? html`<${Running} status=${status} userId=${userId} onChanged=${look} />`
-      : html`<p>No agent runs for ${userId}. Workspace: <code>${status.workspace}</code></p>`}`}
+      : html`<p>No agent runs for ${userId}. Workspace: <code>${status.workspace}</code></p>
+        ${status.next_due &&
+        html`<p>Due next: ${fullTime(status.next_due)}. ${status.started_by || "Nothing"} starts the agent for it.</p>`}
+        ${status.problem && html`<div class="notice"><${Advice} text=${status.problem} user=${userId} /></div>`}`}`}
     <${Tokens} userId=${userId} />
     ${doing === "invite" && html`<${Invitation} userId=${userId} onClose=${() => setDoing("")} />`}
     ${doing === "remove" &&
