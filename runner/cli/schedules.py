@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Final
 
 import typer
-from wire.text import dollars
+from wire.text import dollars, shortened
 from wire.v1 import gateway_pb2 as pb
 from wire.zones import minute
 
@@ -15,6 +15,7 @@ from runner.cli.output import Shape, one_line
 schedules = typer.Typer()
 
 _LISTED_MAX: Final = 10_000
+_SHOWN_MAX_CHARS: Final = 300
 Named = Annotated[str, typer.Argument(metavar="ID", help="Its id, or its name.")]
 _WHEN: Final = "A cron line ('0 7 * * 1-5'), 'every 30 minutes', or '2026-12-24 18:00'."
 _DOES: Final = "What a run is to do."
@@ -72,7 +73,9 @@ RUNS: Final = Shape[pb.ScheduleRun](
         "slot": lambda each: one_line(each.slot[:16].replace("T", " ") + "Z"),
         "state": lambda each: each.state,
         "cost": lambda each: dollars(each.cost_usd),
-        "what": lambda each: one_line(each.told),
+        "what": lambda each: one_line(
+            f"{each.told}: {shortened(each.answer, _SHOWN_MAX_CHARS)}" if each.answer else each.told
+        ),
     },
     "slot state told session_id? turn_id? began_at? ended_at? cost_usd calls notes missed reason "
     "answer?",

@@ -23,6 +23,8 @@ def test_work_that_begins_by_itself_is_made_run_told_and_taken_away(household: H
             runs = json.loads(household.works("schedules", "runs", "build", "--json"))
         assert runs[0]["state"] == "done"
         assert "ran at" in runs[0]["told"]
+        shown = " ".join(household.works("schedules", "runs", "build").split())
+        assert f"sent 1 notice: {runs[0]['answer'].split()[0]}" in shown
         assert "sent 1 notice" in household.works("notices")
         turns = household.works("sessions", "show", runs[0]["session_id"])
         assert "what do you know about tea" in turns
