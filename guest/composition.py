@@ -108,9 +108,39 @@ def gateway(
         Scheduler(schedules, outbox, shared=config.memory.remote is not None),
         lambda: [each.name for each in pipeline.tools()],
     )
-    parts = (config, memory, roots, shell, servers, watching)
-    tools = registry(*parts, changes, background=background, delegation=delegation, book=book)
-    pipeline = offered(config, tools, scrubber, witness, roots)
+    tools = [
+        *tools_of_memory(memory, settings.memory.typed_scope),
+        *file_tools(roots, roots.paths.told),
+        delegation.tool(),
+        *schedule_tools(book),
+    ]
+    if shell is not None and background is not None:
+        tools += shell_tools(
+            shell,
+            background,
+            policy=CommandPolicy(settings.shell),
+            seen=roots.paths.in_shell,
+            timeout_s=settings.shell.timeout_s,
+            max_output_bytes=settings.tools.max_output_bytes,
+            background_max_s=settings.shell.background_s,
+        )
+    wraps: list[Callable[[Tool], Tool]] = []
+    if watching is not None:
+        wraps.append(partial(watched, watching=watching, changes=changes))
+    if config.passing:
+        wraps.append(_passing)
+    if background is not None:
+        wraps.append(partial(telling, background=background))
+
+    def wrapped(tool: Tool) -> Tool:
+        return reduce(lambda made, wrap: wrap(made), wraps, tool)
+
+    def foreign() -> dict[str, Tool]:
+        of_servers = servers.tools() if servers else {}
+        return {name: wrapped(tool) for name, tool in of_servers.items()}
+
+    registry = Registry(list(map(wrapped, tools)), foreign=foreign)
+    pipeline = offered(config, registry, scrubber, witness, roots)
     limits = Limits(settings.agent)
     notices = [_OFFLINE_NOTICE] if settings.agent.provider == "offline" else []
     if limits.in_money and (refused := _unpriced(models, memory, settings.agent)):
@@ -189,55 +219,6 @@ def _unpriced(models: Models, memory: Memory, agent: AgentSettings) -> BudgetErr
     from guest.agent.meter import Meter
 
     return Meter(memory.usage, agent).unpriced(models.choose().model)
-
-
-def registry(
-    config: GuestConfig,
-    memory: Memory,
-    roots: Roots,
-    shell: ShellClient | None,
-    servers: "McpServers | None" = None,
-    watching: "Watch | None" = None,
-    changes: Changes | None = None,
-    background: BackgroundCommands | None = None,
-    delegation: Delegation | None = None,
-    book: ScheduleBook | None = None,
-) -> Registry:
-    """Every tool that this guest could offer; tools that run commands only with a `shell`, and
-    those of MCP `servers` while these offer them. `watching` watches those that change files, and
-    `changes` counts what they change. `delegation` has the sub-agents, `book` the schedules."""
-    tools = [
-        *tools_of_memory(memory, config.settings.memory.typed_scope),
-        *file_tools(roots, roots.paths.told),
-        *([delegation.tool()] if delegation else ()),
-        *(schedule_tools(book) if book is not None else ()),
-    ]
-    if shell is not None and background is not None:
-        tools += shell_tools(
-            shell,
-            background,
-            policy=CommandPolicy(config.settings.shell),
-            seen=roots.paths.in_shell,
-            timeout_s=config.settings.shell.timeout_s,
-            max_output_bytes=config.settings.tools.max_output_bytes,
-            background_max_s=config.settings.shell.background_s,
-        )
-    foreign: Callable[[], Mapping[str, Tool]] = servers.tools if servers else dict
-    wraps: list[Callable[[Tool], Tool]] = []
-    if watching is not None:
-        wraps.append(partial(watched, watching=watching, changes=changes))
-    if config.passing:
-        wraps.append(_passing)
-    if background is not None:
-        wraps.append(partial(telling, background=background))
-
-    def wrapped(tool: Tool) -> Tool:
-        return reduce(lambda made, wrap: wrap(made), wraps, tool)
-
-    return Registry(
-        list(map(wrapped, tools)),
-        foreign=lambda: {name: wrapped(each) for name, each in foreign().items()},
-    )
 
 
 def _passing(tool: Tool) -> Tool:

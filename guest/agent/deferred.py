@@ -212,7 +212,6 @@ class FoundTools(RequestHooks):
         self._state = state
         self._tools = tools
         self._used: dict[str, int] = {}
-        self._epoch = 0
         self._is_read = False
 
     async def prepare(self, request: ModelRequestContext) -> None:
@@ -250,8 +249,7 @@ class FoundTools(RequestHooks):
                 del self._used[min(self._used, key=self._used.__getitem__)]
             try:
                 value = json.dumps(self._used)
-                if await self._state.swap(self._session_id, _STATE, value, self._epoch):
-                    self._epoch += 1
+                await self._state.update(self._session_id, _STATE, lambda _: value)
             except StorageError as error:
                 log.warning("the tools that a session has found are not stored: %s", error.brief)
 
@@ -261,8 +259,7 @@ class FoundTools(RequestHooks):
         self._is_read = True
         try:
             stored = await self._state.read(self._session_id, _STATE)
-            value, self._epoch = stored or ("{}", 0)
-            read = json.loads(value)
+            read = json.loads(stored[0] if stored else "{}")
             self._used = {str(name): int(used) for name, used in read.items()}
         except (StorageError, ValueError, AttributeError, TypeError) as error:
             log.warning("the tools that a session has found cannot be read: %s", error)

@@ -22,7 +22,6 @@ from guest.agent.budget import Account
 from guest.agent.events import SUB_AGENT, results_in
 from guest.agent.turn import Late, Origin, TurnRequest
 from guest.errors import GuestError, StorageError, ToolError
-from guest.gateway.turns.records import TurnRecords
 from guest.gateway.turns.registry import Turn, Turns
 from guest.memory.conversations.sessions import RENEW_S
 from guest.memory.conversations.store import Conversations
@@ -80,12 +79,11 @@ class Delegation:
     def serve(
         self,
         turns: Turns,
-        records: TurnRecords,
         outbox: Outbox,
         start: Callable[[TurnRequest], Coroutine[Any, Any, Turn]],
     ) -> None:
         """Work with these turns, which `start` starts; tell in `outbox` what comes late."""
-        self._turns, self._records, self._outbox, self._start = turns, records, outbox, start
+        self._turns, self._outbox, self._start = turns, outbox, start
         turns.late = self.late
         self._following.begin(self._tell())  # of what was running when the agent was killed
 
@@ -236,13 +234,17 @@ class Delegation:
             events = await self._conversations.mentioning(handed.parent_id, handed.session_id)
             stands = any(handed.session_id in results_in(event) for event in events)
             state, answer = ("", "") if stands else await self._result(handed.session_id)
-            parent = await self._records.find(handed.turn_id) if state == "cancelled" else None
-            if stands or (parent is not None and parent.state == "cancelled"):
+            if stands or (state == "cancelled" and await self._gave_up(handed)):
                 await self._work.told(handed)
                 continue
             told = f"Sub-agent {handed.session_id}, {state}: {shortened(answer, _LATE_CHARS)}"
             found.append((handed, Late(handed.session_id, told)))
         return found
+
+    async def _gave_up(self, handed: HandedOn) -> bool:
+        """Whether the turn that handed on was cancelled, too."""
+        parent = await self._turns.records.find(handed.turn_id)
+        return parent is not None and parent.state == "cancelled"
 
     async def _result(self, session_id: str) -> tuple[str, str]:
         """What came of a sub-agent's turn, as it is stored: its state, as in `Turn.state` or
@@ -254,7 +256,7 @@ class Delegation:
                 resolution="it comes with the next message once the memory server is back",
             )
         first = await self._conversations.history(session_id, 1, 1)
-        record = await self._records.find(first[0].turn_id) if first else None
+        record = await self._turns.records.find(first[0].turn_id) if first else None
         if record is None:
             return "unknown", "the agent stopped before it had begun"
         if any(MARKED in event.payload for event in record.events):

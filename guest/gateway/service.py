@@ -43,8 +43,6 @@ from guest.notices.outbox import Outbox
 from guest.notices.reminders import ReminderLoop
 from guest.peers import PeerAddresses
 from guest.schedules.book import ScheduleBook
-from guest.schedules.scheduler import Scheduler
-from guest.schedules.store import Schedules
 from guest.schedules.timing import stored
 from guest.tools.base import ToolContext
 from guest.tools.files.restore import Restorer
@@ -146,9 +144,9 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         peers: PeerAddresses | None = None,
         temporary: Temporary,
         restorer: Restorer,
-        outbox: Outbox | None = None,
-        delegation: Delegation | None = None,
-        book: ScheduleBook | None = None,
+        outbox: Outbox,
+        delegation: Delegation,
+        book: ScheduleBook,
     ) -> None:
         self._user_id = memory.user_id
         self._info = info
@@ -182,13 +180,11 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
             temporary=passing_records,
             spent=memory.usage.of_turns,
         )
-        outbox = outbox or Outbox(memory.store.database, memory.user_id)
         self._told = Notices(outbox, self._turns.is_followed)
         self._approvals.on_ask = self._told.waits
         memory.usage.on_reached = self._told.budget_reached
         self._delegation = delegation
-        if delegation is not None:
-            delegation.serve(self._turns, records, outbox, self.start_inside)
+        delegation.serve(self._turns, outbox, self.start_inside)
         self.reminders = ReminderLoop(memory, outbox)
         self._sessions = Sessions(
             *(memory.conversations, memory.receipts, memory.sessions, records, self._turns.knows),
@@ -199,11 +195,6 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
             *(passing, passing_records, self._turns.knows, self._end_session),
             pipeline.paths.by_name,
         )
-        if book is None:
-            store = Schedules(memory.store.database, memory.store.eraser, self._user_id, "agent")
-            book = ScheduleBook(
-                Scheduler(store, outbox), lambda: [each.name for each in pipeline.tools()]
-            )
         self._schedules = SchedulesOfUser(book)
         self.scheduler = book.scheduler
         self.scheduler.run = ScheduledTurns(pipeline, self.start_inside, self._sessions.create)
@@ -238,8 +229,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     async def close(self) -> None:
         await self.scheduler.stop()
         await self._turns.close()
-        if self._delegation is not None:
-            await self._delegation.close()
+        await self._delegation.close()
         await self.reminders.stop()
         await self.scheduler.finish()
         if self._background is not None:

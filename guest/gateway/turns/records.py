@@ -32,6 +32,7 @@ TEXT_CHARS: Final = 1_000
 """How much of a question a list of turns shows."""
 _STATE: Final = "turn-ends"
 _END: Final = ("code", "message", "resolution", "details")
+_NOT_COUNTED: Final = "the agent was stopped before what the turn changed was counted"
 _ENDS_MAX: Final = 100
 _NOTE_TIMEOUT_S: Final = 2.0
 _LISTED_EVENTS: Final = 200
@@ -167,6 +168,8 @@ class TurnRecords:
             found = await self._changes.receipts(record.session_id, [record.turn_id])
             for files in found.values():
                 told.files.CopyFrom(files)
+            if record.interrupted and not found and self._changes.versions.exists:
+                told.files.uncounted = _NOT_COUNTED
         told_events: list[Progress | Outcome] = []
         if not after:
             told_events.append(pb.TurnStarted(session_id=record.session_id, model=record.model))

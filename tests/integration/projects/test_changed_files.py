@@ -144,6 +144,17 @@ async def test_a_file_tools_change_is_told_exactly_and_taken_back(world: World) 
     assert world.files() == after
 
 
+async def test_of_a_turn_whose_agent_was_killed_it_is_said_that_nothing_was_counted(
+    world: World,
+) -> None:
+    conversations = world.gateways.memory.conversations
+    await conversations.append("s", turn_id="cut", role="user", text="x", payload="[]")
+    follow = pb.FollowTurnRequest(turn_id="cut")
+    events = [event async for event in world.alice.stub.FollowTurn(follow)]
+    assert events[-1].failed.code == "interrupted"
+    assert events[-1].failed.files.uncounted.startswith("the agent was stopped before")
+
+
 async def test_what_a_command_changes_is_asked_for(world: World) -> None:
     def change() -> None:
         (world.site / "src" / "app.py").write_text("one\n")

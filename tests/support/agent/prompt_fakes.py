@@ -10,6 +10,7 @@ from wire.settings import AgentSettings
 from guest.agent.prompt.builder import ContextBuilder
 from guest.agent.turn_loop import TurnLoop
 from guest.errors import StorageError
+from guest.memory.conversations.sessions import SessionState
 from guest.memory.indexing.embedder import Tell
 from guest.memory.memory import Memory
 from guest.memory.models import Hit, Note, Only, Origin, SearchOutcome
@@ -26,7 +27,7 @@ from tests.support.settings import PATIENT
 Key = tuple[str, str]
 
 
-class FakeState:
+class FakeState(SessionState):
     """Session state in a dict; `fail` raises on every call."""
 
     def __init__(self) -> None:

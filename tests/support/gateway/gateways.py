@@ -40,6 +40,9 @@ from guest.memory.storage.files.backup import Backups
 from guest.notices.outbox import Outbox
 from guest.projects.changes import Changes
 from guest.projects.rules import ProjectRules
+from guest.schedules.book import ScheduleBook
+from guest.schedules.scheduler import Scheduler
+from guest.schedules.store import Schedules
 from guest.tools.base import Tool
 from guest.tools.command_policy import CommandPolicy
 from guest.tools.files import file_tools
@@ -208,9 +211,19 @@ class Gateways:
         conversations = Memory.temporary(memory.store.config, memory.user_id)
         passing = memory.with_conversations_in(conversations)
         reading = pipeline.reading()
+        store = memory.store
+        outbox = Outbox(store.database, user_id)
+        schedules = Schedules(store.database, store.eraser, user_id, "agent")
+        limits.setdefault(
+            "book",
+            ScheduleBook(
+                Scheduler(schedules, outbox), lambda: [each.name for each in pipeline.tools()]
+            ),
+        )
         service = GatewayService(
             temporary=Temporary(conversations, reading),
             delegation=delegation,
+            outbox=outbox,
             info=info,
             memory=memory,
             pipeline=pipeline,

@@ -53,7 +53,7 @@ def summaries(
     state: FakeState, model: Model | None = None, timeout_s: float = 30.0, **settings: Any
 ) -> Summaries:
     agent = AgentSettings.model_construct(**settings)
-    return Summaries(state, lambda: model or OfflineModel(), agent, timeout_s)  # type: ignore[arg-type]
+    return Summaries(state, lambda: model or OfflineModel(), agent, timeout_s)
 
 
 def stored(state: FakeState) -> Summary:
