@@ -56,6 +56,8 @@ class Configuration:
         """
         given = {Party.AGENT: message.agent_token, Party.SHELL: message.shell_token}
         tokens: dict[str, str] = {role: given[role] for role in served}
+        if Party.AGENT in served:
+            tokens[Party.RUNNER] = message.runner_token
         if not all(tokens.values()):
             raise ValueError("it has no tokens for callers")
         context = _trusting(message.ca_pem)
@@ -73,6 +75,7 @@ class Configuration:
             policies={
                 Party.AGENT: Policy.of(message.agent),
                 Party.SHELL: Policy.of(message.shell),
+                Party.RUNNER: Policy.of(message.runner),
             },
             upstreams=Upstreams.of(message.upstreams),
             contexts={

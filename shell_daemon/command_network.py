@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Final
 
 from wire.disk import held
+from wire.egress.forwarder import EgressAddress, Forwarder
 from wire.endpoint import Endpoint
 from wire.errors import Code, WireError
 from wire.identity import Identity, Party, name_of
 from wire.v1 import shell_pb2
 
 from shell_daemon import limits
-from shell_daemon.forwarder import EgressAddress, Forwarder
 from shell_daemon.limits import Settings
 
 log = logging.getLogger(__name__)

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -74,15 +75,15 @@ class HandshakeReader(asyncio.Protocol):
     """Reads the beginning of a connection, a whole head at least, in bounded time and space.
 
     Args:
-        role: Who is served; the certificate must say it.
+        greets: Who is served, as the certificate must say, and whether a line comes before their
+            HTTP.
         visitor: What follows.
-        greets: Whether a line comes before HTTP.
     """
 
-    def __init__(self, role: str, visitor: ConnectionHandler, *, greets: bool) -> None:
-        self._role = role
+    def __init__(self, greets: Mapping[str, bool], visitor: ConnectionHandler) -> None:
+        self._served = greets
         self._visitor = visitor
-        self._greets = greets
+        self._greets = False
         self._read = b""
         self._refused = False
         self._transport: asyncio.Transport | None = None
@@ -91,9 +92,11 @@ class HandshakeReader(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        if role_of(transport.get_extra_info("ssl_object")) != self._role:
+        role = role_of(transport.get_extra_info("ssl_object"))
+        if role not in self._served:
             transport.abort()
             return
+        self._greets = self._served[role]
         self._deadline = asyncio.get_running_loop().call_later(HEAD_S, self._late)
 
     def data_received(self, data: bytes) -> None:

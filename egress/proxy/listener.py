@@ -140,14 +140,20 @@ _BACKLOG: Final = 512
 _GREETING: Final = re.compile(rb"OXYDRA/1 ([!-~]{1,200}) ([!-~]{1,64}) ([!-~]{1,64})")
 _ID: Final = re.compile(ID_PATTERN, re.ASCII)
 _NONE: Final = "-"
+_SERVED: Final[Mapping[str, Mapping[str, bool]]] = {
+    Party.AGENT: {Party.AGENT: False, Party.RUNNER: True},
+    Party.SHELL: {Party.SHELL: True},
+}
+"""Who is served at whose listener, and whether their connections begin with a line."""
 
 
 class EgressListener:
     """Listens for the guest `role` at `place`.
 
     The shell's connections begin with the line `OXYDRA/1 TOKEN SESSION TURN` and are those of an
-    HTTP proxy. The agent's requests have that in headers, which go no further; besides a proxy's
-    requests it has those to upstreams, at `/NAME/…`.
+    HTTP proxy; so are those that the runner opens where the agent is, for notices. The agent's
+    requests have that in headers, which go no further; besides a proxy's requests it has those to
+    upstreams, at `/NAME/…`.
     """
 
     def __init__(
@@ -205,7 +211,7 @@ class EgressListener:
         try:
             notice_loss(connection)
             await loop.connect_accepted_socket(
-                lambda: HandshakeReader(self.role, visit, greets=self.role == Party.SHELL),
+                lambda: HandshakeReader(_SERVED[self.role], visit),
                 connection,
                 ssl=self._context,
                 ssl_handshake_timeout=HANDSHAKE_S,
@@ -224,14 +230,15 @@ class EgressListener:
         """A connection has ended."""
         self._visits.discard(visit)
 
-    def caller(self, token: str, session_id: str, turn_id: str) -> Caller:
+    def caller(self, token: str, session_id: str, turn_id: str, *, greeted: bool = True) -> Caller:
         """Who has shown `token` and says that it works for a session and turn. Raises `Refused`."""
-        expected = self.admission.state.current.tokens[self.role]
+        role = Party.RUNNER if greeted and self.role == Party.AGENT else self.role
+        expected = self.admission.state.current.tokens[role]
         if not hmac.compare_digest(token.encode(), expected.encode()):
             raise Refused(403, "token", "who asks did not show the token of egress")
         if not all(each == "" or _ID.fullmatch(each) for each in (session_id, turn_id)):
             raise bad_request("invalid session or turn id")
-        return Caller(self.role, session_id, turn_id)
+        return Caller(role, session_id, turn_id)
 
     def caller_of(self, headers: Mapping[str, str]) -> Caller:
         """Who says so in the headers of a request. Raises `Refused`."""
@@ -239,13 +246,14 @@ class EgressListener:
             headers.get(TOKEN_METADATA_KEY, ""),
             headers.get(SESSION_HEADER, ""),
             headers.get(TURN_HEADER, ""),
+            greeted=False,
         )
 
     async def answer(self, request: BaseRequest, caller: Caller) -> StreamResponse:
         """The answer from outside to a request. Raises `Refused`."""
         try:
             check(request)
-            if self.role == Party.SHELL or not request.raw_path.startswith("/"):
+            if caller.role != Party.AGENT or not request.raw_path.startswith("/"):
                 return await self.exchange.forward(request, proxied(request), caller)
             found = self.admission.state.current.upstreams.find(request.raw_path)
             if found is None:

@@ -943,6 +943,26 @@ class WorkspaceSettings(Section):
     ] = Field(default_factory=dict)
 
 
+class NoticesSettings(Section):
+    """`[notices]`: where else a person's notices go. Each of `urls_env` is a variable of the
+    runner's with an address of ntfy, mail or a chat service, which no guest sees.
+    """
+
+    urls_env: Annotated[
+        tuple[
+            Annotated[
+                str,
+                text(
+                    "the NAME of an environment variable, not the address itself",
+                    r"^[A-Za-z_][A-Za-z0-9_]*$",
+                ),
+            ],
+            ...,
+        ],
+        Field(max_length=8, description="a list of NAMES of environment variables"),
+    ] = ()
+
+
 class UserSettings(Section):
     """The settings of one user; their agent guest gets these and no others."""
 
@@ -953,6 +973,7 @@ class UserSettings(Section):
     mcp: McpSettings = McpSettings()
     egress: EgressSettings = EgressSettings()
     workspace: WorkspaceSettings = WorkspaceSettings()
+    notices: NoticesSettings = NoticesSettings()
 
     def for_model(self, window: int, fits: int) -> Self:
         """The settings for a model with this window, of which a request may take what `fits`.

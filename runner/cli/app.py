@@ -389,11 +389,16 @@ def notices(
     surface: Annotated[
         str, typer.Option(help="What follows them: each surface is told all of them.")
     ] = "terminal",
+    test: Annotated[
+        bool, typer.Option("--test", help="Send one to each address of [notices].")
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """Show what you are told outside of turns: reminders, questions, budgets, what has failed."""
-    from runner.cli.notices import follow_notices, show_notices
+    from runner.cli.notices import follow_notices, show_notices, test_notices
 
+    if test:
+        raise typer.Exit(not test_notices(context.obj, json=json))
     if follow:
         follow_notices(context.obj, surface, json=json)
     else:

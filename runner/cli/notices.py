@@ -7,9 +7,9 @@ from typing import Final
 
 from rich.text import Text
 from wire.errors import Code, WireError
-from wire.v1 import gateway_pb2
+from wire.v1 import control_pb2, gateway_pb2
 
-from runner.cli.agent import ask_agent, connecting
+from runner.cli.agent import ask_agent, ask_host, connecting
 from runner.cli.options import Options
 from runner.cli.output import Shape, lately, one_line, print_as_they_come
 from runner.client.following import Connection
@@ -61,6 +61,22 @@ def show_notices(options: Options, *, everything: bool, read: bool, json: bool) 
         json=json,
         none="there is none" if everything else "nothing is unread",
     )
+
+
+SENT: Final = Shape[control_pb2.NoticeSent](
+    {
+        "to": lambda sent: sent.to,
+        "": lambda sent: one_line(sent.problem) or "sent",
+    },
+    "to problem",
+)
+
+
+def test_notices(options: Options, *, json: bool) -> bool:
+    """Send one message to each address of the settings; whether all were sent."""
+    sent = ask_host(options, lambda host: host.test_notices())
+    SENT.show(sent, json=json)
+    return not any(each.problem for each in sent)
 
 
 def follow_notices(options: Options, surface: str, *, json: bool) -> None:

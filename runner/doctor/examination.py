@@ -73,6 +73,7 @@ def _checks(
         lambda: settings.budgets(own.agent),
         lambda: provider.look_at_server(own.agent, environ) if here else [],
         lambda: [settings.egress(user_id, own, environ)],
+        lambda: [settings.notices(own, environ)],
         lambda: engine.servers(own, user_id, config.container, environ) if in_engine else [],
         lambda: [] if in_containers or not here else [settings.packages(own)],
         lambda: [settings.access(config)],

@@ -35,6 +35,7 @@ from runner.host.weights import (
     weights_of_reranker,
 )
 from runner.images.wheels import ANY_MODEL
+from runner.notices import addresses
 from runner.projects.project import Project, Surroundings, open_project
 from runner.tiers.process.packages import check_packages
 from runner.workspace.keys import key_source, read_api_key
@@ -68,6 +69,14 @@ def egress(user_id: str, settings: UserSettings, environ: Mapping[str, str]) -> 
         return "disabled: nothing is configured to leave"
     keys = len(configuration.credentials)
     return f"runs; {keys or 'no'} key{'' if keys == 1 else 's'} for commands"
+
+
+@check("notices")
+def notices(settings: UserSettings, environ: Mapping[str, str]) -> str:
+    """Whether notices could be sent to what `[notices]` names."""
+    found = addresses.read(settings.notices, environ)
+    names = ", ".join(each.variable for each in found)
+    return f"go to {names}; try it: runner notices --test" if found else "go to no other service"
 
 
 @check("serve")

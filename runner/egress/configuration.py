@@ -101,7 +101,7 @@ FOR_ALL: Final = (
     *("ca_pem", "proxy", "proxy_authorization", "own_addresses"),
 )
 OWN: Final = {
-    Role.EGRESS: ("agent_token", "agent", "upstreams"),
+    Role.EGRESS: ("agent_token", "agent", "upstreams", "runner_token", "runner"),
     Role.SHELL_EGRESS: ("shell_token", "shell", "credentials", "inspected"),
 }
 """What each egress guest is told; what is not listed, such as the keys of the other, it is not."""
@@ -122,6 +122,7 @@ class StableSecrets:
     placeholders: Placeholders = field(default_factory=Placeholders)
     grants: Grants = field(default_factory=Grants)
     loopback_token: str = field(default_factory=new_token)
+    runner_token: str = field(default_factory=new_token)
 
 
 def build(
@@ -143,6 +144,7 @@ def build(
         user_id=user_id,
         agent_token=kept.agent_token,
         shell_token=kept.shell_token,
+        runner_token=kept.runner_token,
         agent=policy(egress.agent, kept.grants.of("agent")),
         shell=policy(egress.shell, kept.grants.of("shell")),
         upstreams=upstreams(settings, user_id, secrets, memory_next, reads=environ is not None),
@@ -172,7 +174,7 @@ def _only(message: _Message, *names: str) -> _Message:
 
 def is_wanted(configuration: egress_pb2.EgressConfiguration) -> bool:
     """Whether anything may leave by it at all."""
-    policies = (configuration.agent, configuration.shell)
+    policies = (configuration.agent, configuration.shell, configuration.runner)
     return bool(configuration.upstreams) or any(map(is_open, policies))
 
 
@@ -182,7 +184,7 @@ def without_secrets(
     """What people may see of it: no tokens, headers, placeholders and values."""
     shown = _only(
         configuration,
-        *("user_id", "agent", "shell", "limits", "private_networks", "name_servers"),
+        *("user_id", "agent", "shell", "runner", "limits", "private_networks", "name_servers"),
         *("proxy", "spent", "inspected", "own_addresses"),
     )
     for each in configuration.upstreams:

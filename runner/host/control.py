@@ -212,6 +212,11 @@ class ControlClient:
         request = control_pb2.GrantEgressRequest(role=role, grant=grant, withdraw=withdraw)
         return (await answered(self._stub.GrantEgress(request, timeout=_GUEST_S))).changed
 
+    async def test_notices(self) -> list[control_pb2.NoticeSent]:
+        """Send one message to each address of `[notices]`; what became of it."""
+        request = control_pb2.TestNoticesRequest()
+        return list((await answered(self._stub.TestNotices(request, timeout=_GUEST_S))).sent)
+
     async def open_project(
         self,
         path: str,

@@ -18,6 +18,7 @@ from typing import Any, Final, NoReturn, TypeVar
 
 import grpc
 from wire.errors import Code, WireError
+from wire.identity import Party, Peer
 from wire.status import answered
 from wire.v1 import bootstrap_pb2, control_pb2, gateway_pb2, gateway_pb2_grpc
 
@@ -206,6 +207,15 @@ class Guests:
         if self.shell is not None:
             reports.insert(0, await self._probe_shell(await self.shell.channel()))
         return together(reports)
+
+    async def way_out(self) -> Peer:
+        """The agent's egress, as the runner calls it for itself. Raises `WireError`."""
+        await self.egress.agents.supervisor.launch()
+        egress = self._launchers.egress
+        link = self._link(Role.EGRESS, Port.AGENT_LISTENER, egress.link)
+        identity = self._handover.authority.issue(Party.RUNNER)
+        token = egress.kept.runner_token
+        return Peer(link.endpoint, Party.EGRESS, token, identity, link.launch_id)
 
     async def ask(self, request: gateway_pb2.AskRequest) -> gateway_pb2.AskReply:
         """Ask a person through the agent; waits for the answer. Raises `WireError`."""

@@ -56,6 +56,7 @@ from runner.host.removal import clear_leftovers
 from runner.host.runtime import LastStart, Runtime, host_lock
 from runner.host.supervisor import Policy
 from runner.logs import host_log
+from runner.notices.delivery import Delivery
 from runner.projects.mapped import MappedMounts
 from runner.projects.project import Project, Surroundings, open_all
 from runner.tiers.base import SharedEmbedder, TierDriver
@@ -63,7 +64,7 @@ from runner.tiers.drivers import driver_for
 from runner.workspace.database_file import adopt_old_database
 from runner.workspace.directories import descriptor
 from runner.workspace.disk_space import check_free_space, keep_reserve, passing, release_reserve
-from runner.workspace.mounts import SERVED, Role
+from runner.workspace.mounts import Role
 from runner.workspace.overflow import quarantine_excess
 from runner.workspace.workspace import Workspace
 
@@ -234,6 +235,7 @@ class Host:
         """What there is to know now, also what the agent says at the start of a chat."""
         guests = await self._guests.statuses() if guests is None else guests
         silent = await self._loopback.silent()
+        silent += self._delivery.problems()
         return [*self.notices, *silent, *await agent_notices(self._guests.agent, guests)]
 
     @property
@@ -277,6 +279,7 @@ class Host:
                 if egress.role == role and not egress.wanted and (why := egress.why_idle):
                     raise not_restartable(role, why)
             await self._guests.restart(role)
+            await self._deliver()
 
     async def open_project(self, **request: Any) -> control_pb2.OpenProjectReply:
         """Show a directory to the agent and its commands, which start anew unless it is open.
@@ -375,6 +378,17 @@ class Host:
         """Allow or deny something until the host ends, or take that back; false if that changes
         nothing."""
         return await self._guests.egress.grant(role, grant, withdraw=withdraw)
+
+    async def test_notices(self) -> list[control_pb2.NoticeSent]:
+        """Send one message to each address of `[notices]`. Raises `HostError` if there is none."""
+        if not (sent := await self._delivery.test()):
+            raise HostError(
+                Code.FAILED_PRECONDITION,
+                "no address is configured that notices go to",
+                details="notices.urls_env names none",
+                resolution="name a variable with one: runner config edit; then: runner stop, and start",
+            )
+        return sent
 
     async def set_memory_token(self, auth_token: str) -> None:
         """Use another token for the memory server, now and after restarts of the agent guest.
@@ -532,6 +546,8 @@ class Host:
             handover=self._handover,
             policy=self._policy,
         )
+        agent, egress = self._guests.agent.channel, self._guests.way_out
+        self._delivery = Delivery(self.user_id, agent, egress)
         stack.push_async_callback(self._end, "control socket", control.stop)
         await control.start()
         stack.push_async_callback(self._end, "guests", self._end_guests)
@@ -541,7 +557,14 @@ class Host:
             self._telemetry.restarts = self._guests.restarts
         self._started = True
         await self._guests.start()
+        stack.push_async_callback(self._end, "deliveries of notices", self._delivery.close)
+        await self._deliver()
         log.info("the host is ready")
+
+    async def _deliver(self) -> None:
+        """Send notices to the addresses that the settings name."""
+        egress = self._launchers.egress
+        await self._delivery.serve(egress.addresses, egress.configuration().ca_pem)
 
     def _prepare_disk(self) -> None:
         """Make what lies on this machine's disk fit for guests."""
@@ -612,13 +635,14 @@ class Host:
         watcher = CallRecorder(audit, self._telemetry)
         stack.push_async_callback(self._end, "audit log", watcher.close)
         egress_watchers: dict[Role, EgressWatcher] = {}
-        for role, served in SERVED.items():
+        served_by = {Role.EGRESS: (Party.AGENT, Party.RUNNER), Role.SHELL_EGRESS: (Party.SHELL,)}
+        for role, served in served_by.items():
             egress_watchers[role] = EgressWatcher(
                 audit,
                 lambda request: self._guests.ask(request),
                 lambda role, grant: self._guests.egress.granted(role, grant),
                 self._telemetry,
-                roles=(served,),
+                roles=served,
                 beside=egress_watchers.get(Role.EGRESS),
             )
         return watcher, egress_watchers

@@ -34,6 +34,8 @@ from runner.errors import ConfigError
 from runner.host.authority import Authority
 from runner.host.loopback import socket_name
 from runner.host.supervisor import Launch, socket_at
+from runner.notices import addresses
+from runner.notices.addresses import Address
 from runner.tiers.base import Capabilities, GuestMounts, Handle, LaunchSpec, Limits, Network, Port
 from runner.workspace.beneath import directory_beneath
 from runner.workspace.credentials import read_secrets
@@ -457,12 +459,18 @@ class EgressLauncher(_Launcher):
             self.agent.environ if reads else None,
             self.memory_next,
         )
+        built.runner.allow.extend(rule for each in self.addresses for rule in each.rules)
         seen = self._seen(Role.EGRESS)
         for upstream in built.upstreams:
             if server := self._handed(upstream):
                 place = seen.path(self.workspace.host_sockets) / socket_name(server)
                 upstream.host_socket, upstream.host_token = str(place), self.kept.loopback_token
         return built
+
+    @property
+    def addresses(self) -> list[Address]:
+        """Where notices go."""
+        return addresses.read(self._settings.notices, self.agent.environ)
 
     def take_settings(self, settings: UserSettings) -> None:
         """Use `[egress]` of these settings from the next configuration on. Raises `ConfigError`

@@ -12,6 +12,8 @@ import grpc
 import httpx2
 import pytest
 from wire import tls
+from wire.egress.forwarder import EgressAddress as ShellEgress
+from wire.egress.forwarder import Forwarder
 from wire.endpoint import Endpoint
 from wire.errors import Code, WireError
 from wire.identity import Identity, Party, Peer
@@ -21,8 +23,6 @@ from wire.v1 import gateway_pb2, gateway_pb2_grpc, shell_pb2, shell_pb2_grpc
 
 from guest.egress_client import EgressClient, EgressUnreachable
 from runner.host.authority import Authority
-from shell_daemon.forwarder import EgressAddress as ShellEgress
-from shell_daemon.forwarder import Forwarder
 from tests.support import parties
 from tests.support.guests.on_ports import LAUNCH, TOKEN, OnPorts, elsewhere, on_ports
 from tests.support.ports import free_port

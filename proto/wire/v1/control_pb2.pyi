@@ -825,3 +825,62 @@ class CloseProjectReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CloseProjectReply: _TypeAlias = CloseProjectReply  # noqa: Y015
+
+@_typing.final
+class TestNoticesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TestNoticesRequest: _TypeAlias = TestNoticesRequest  # noqa: Y015
+
+@_typing.final
+class TestNoticesReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def sent(self) -> _containers.RepeatedCompositeFieldContainer[Global___NoticeSent]: ...
+    def __init__(
+        self,
+        *,
+        sent: _abc.Iterable[Global___NoticeSent] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["sent", b"sent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TestNoticesReply: _TypeAlias = TestNoticesReply  # noqa: Y015
+
+@_typing.final
+class NoticeSent(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TO_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    to: _builtins.str
+    """the variable with the address"""
+    problem: _builtins.str
+    """why it was not sent; empty: it was"""
+    def __init__(
+        self,
+        *,
+        to: _builtins.str = ...,
+        problem: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["problem", b"problem", "to", b"to"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NoticeSent: _TypeAlias = NoticeSent  # noqa: Y015

@@ -117,6 +117,11 @@ class RunnerControlStub:
                 request_serializer=wire_dot_v1_dot_control__pb2.CloseProjectRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_control__pb2.CloseProjectReply.FromString,
                 _registered_method=True)
+        self.TestNotices = channel.unary_unary(
+                '/wire.v1.RunnerControl/TestNotices',
+                request_serializer=wire_dot_v1_dot_control__pb2.TestNoticesRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_control__pb2.TestNoticesReply.FromString,
+                _registered_method=True)
 
 
 class RunnerControlServicer:
@@ -236,6 +241,13 @@ class RunnerControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def TestNotices(self, request, context):
+        """Sends one message to each address of [notices].
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RunnerControlServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -318,6 +330,11 @@ def add_RunnerControlServicer_to_server(servicer, server):
                     servicer.CloseProject,
                     request_deserializer=wire_dot_v1_dot_control__pb2.CloseProjectRequest.FromString,
                     response_serializer=wire_dot_v1_dot_control__pb2.CloseProjectReply.SerializeToString,
+            ),
+            'TestNotices': grpc.unary_unary_rpc_method_handler(
+                    servicer.TestNotices,
+                    request_deserializer=wire_dot_v1_dot_control__pb2.TestNoticesRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_control__pb2.TestNoticesReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -753,6 +770,33 @@ class RunnerControl:
             '/wire.v1.RunnerControl/CloseProject',
             wire_dot_v1_dot_control__pb2.CloseProjectRequest.SerializeToString,
             wire_dot_v1_dot_control__pb2.CloseProjectReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TestNotices(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.RunnerControl/TestNotices',
+            wire_dot_v1_dot_control__pb2.TestNoticesRequest.SerializeToString,
+            wire_dot_v1_dot_control__pb2.TestNoticesReply.FromString,
             options,
             channel_credentials,
             insecure,

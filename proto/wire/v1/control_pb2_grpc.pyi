@@ -70,6 +70,8 @@ class RunnerControlStub:
     """
     CloseProject: _grpc.UnaryUnaryMultiCallable[_control_pb2.CloseProjectRequest, _control_pb2.CloseProjectReply]
     """Takes away what was opened so."""
+    TestNotices: _grpc.UnaryUnaryMultiCallable[_control_pb2.TestNoticesRequest, _control_pb2.TestNoticesReply]
+    """Sends one message to each address of [notices]."""
 
 @_typing.type_check_only
 class RunnerControlAsyncStub(RunnerControlStub):
@@ -111,6 +113,8 @@ class RunnerControlAsyncStub(RunnerControlStub):
     """
     CloseProject: _aio.UnaryUnaryMultiCallable[_control_pb2.CloseProjectRequest, _control_pb2.CloseProjectReply]  # type: ignore[assignment]
     """Takes away what was opened so."""
+    TestNotices: _aio.UnaryUnaryMultiCallable[_control_pb2.TestNoticesRequest, _control_pb2.TestNoticesReply]  # type: ignore[assignment]
+    """Sends one message to each address of [notices]."""
 
 class RunnerControlServicer(metaclass=_abc_1.ABCMeta):
     """The runner's own socket, in a directory that no guest mounts."""
@@ -245,5 +249,13 @@ class RunnerControlServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.CloseProjectReply, _abc.Awaitable[_control_pb2.CloseProjectReply]]:
         """Takes away what was opened so."""
+
+    @_abc_1.abstractmethod
+    def TestNotices(
+        self,
+        request: _control_pb2.TestNoticesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.TestNoticesReply, _abc.Awaitable[_control_pb2.TestNoticesReply]]:
+        """Sends one message to each address of [notices]."""
 
 def add_RunnerControlServicer_to_server(servicer: RunnerControlServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -38,6 +38,8 @@ class EgressConfiguration(_message.Message):
     SPENT_FIELD_NUMBER: _builtins.int
     INSPECTED_FIELD_NUMBER: _builtins.int
     OWN_ADDRESSES_FIELD_NUMBER: _builtins.int
+    RUNNER_TOKEN_FIELD_NUMBER: _builtins.int
+    RUNNER_FIELD_NUMBER: _builtins.int
     user_id: _builtins.str
     agent_token: _builtins.str
     """what those at the agent's listener must show, besides their certificate"""
@@ -48,6 +50,8 @@ class EgressConfiguration(_message.Message):
     """http://HOST:PORT of a proxy behind this one; empty: none"""
     proxy_authorization: _builtins.str
     """for it"""
+    runner_token: _builtins.str
+    """of the runner itself at the agent's listener, where it sends notices"""
     @_builtins.property
     def upstreams(self) -> _containers.RepeatedCompositeFieldContainer[Global___EgressUpstream]: ...
     @_builtins.property
@@ -80,6 +84,8 @@ class EgressConfiguration(_message.Message):
     def own_addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """of the host, which count as private"""
 
+    @_builtins.property
+    def runner(self) -> Global___EgressPolicy: ...
     def __init__(
         self,
         *,
@@ -99,10 +105,12 @@ class EgressConfiguration(_message.Message):
         spent: _abc.Iterable[Global___EgressSpent] | None = ...,
         inspected: _abc.Iterable[_builtins.str] | None = ...,
         own_addresses: _abc.Iterable[_builtins.str] | None = ...,
+        runner_token: _builtins.str = ...,
+        runner: Global___EgressPolicy | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "limits", b"limits", "shell", b"shell"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "limits", b"limits", "runner", b"runner", "shell", b"shell"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "agent_token", b"agent_token", "ca_pem", b"ca_pem", "credentials", b"credentials", "inspected", b"inspected", "limits", b"limits", "name_servers", b"name_servers", "own_addresses", b"own_addresses", "private_networks", b"private_networks", "proxy", b"proxy", "proxy_authorization", b"proxy_authorization", "shell", b"shell", "shell_token", b"shell_token", "spent", b"spent", "upstreams", b"upstreams", "user_id", b"user_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "agent_token", b"agent_token", "ca_pem", b"ca_pem", "credentials", b"credentials", "inspected", b"inspected", "limits", b"limits", "name_servers", b"name_servers", "own_addresses", b"own_addresses", "private_networks", b"private_networks", "proxy", b"proxy", "proxy_authorization", b"proxy_authorization", "runner", b"runner", "runner_token", b"runner_token", "shell", b"shell", "shell_token", b"shell_token", "spent", b"spent", "upstreams", b"upstreams", "user_id", b"user_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -435,7 +443,7 @@ class EgressBegun(_message.Message):
     ADDRESS_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     role: _builtins.str
-    """"agent" or "shell" """
+    """"agent", "shell" or "runner" """
     session_id: _builtins.str
     turn_id: _builtins.str
     upstream: _builtins.str

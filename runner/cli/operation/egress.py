@@ -335,6 +335,8 @@ def lines(current: Current, *, expanded: bool = False) -> Iterator[PolicyLine]:
         decision = "missing" if upstream.missing else "allow"
         what = f"{upstream.name} at {upstream.url}"
         yield PolicyLine("agent", decision, what, _SETTINGS, upstream.missing)
+    for rule in current.configuration.runner.allow:
+        yield PolicyLine("runner", "allow", rule, "notices.urls_env")
     for role in ROLES:
         yield from _of_role(role, current, expanded=expanded)
 

@@ -98,7 +98,7 @@ def policies(
             Role.EGRESS,
             come=[
                 _rule("from", [runner], Port.EGRESS),
-                _rule("from", [agent], Port.AGENT_LISTENER),
+                _rule("from", [runner, agent], Port.AGENT_LISTENER),
             ],
             go=[*world, _rule("to", [at_home({**MEMORY, LABEL_USER: owner.slug})], MEMORY_PORT)],
         ),

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 from multidict import CIMultiDict
+from wire.egress.forwarder import EgressAddress, Forwarder
 from wire.egress.rules import new_placeholder
 from wire.endpoint import Endpoint
 from wire.identity import Party
 from wire.v1 import egress_pb2 as pb
 
-from shell_daemon.forwarder import EgressAddress, Forwarder
 from tests.support import parties
 from tests.support.egress.origins import Certificates, Origin, names, origin
 from tests.support.egress.program import SHELL_TOKEN, Answer, Egress, head, said

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from wire.egress.forwarder import refusal_in
 from wire.errors import Code, WireError
 from wire.identity import Party
 from wire.v1 import shell_pb2
 
 from runner.host.authority import Authority
 from shell_daemon.command_network import CommandNetwork
-from shell_daemon.forwarder import refusal_in
 from shell_daemon.limits import Settings
 from tests.support import parties
 from tests.support.guests.egress_listener import TOKEN, fake_egress

@@ -23,6 +23,7 @@ from tests.support import parties
 TOKEN: Final = "launch-token"
 AGENT_TOKEN: Final = "agents-token"
 SHELL_TOKEN: Final = "shells-token"
+RUNNER_TOKEN: Final = "runners-token"
 LOOPBACK: Final = ("127.0.0.0/8", "::1/128")
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -70,6 +71,7 @@ class Egress:
             "user_id": "alice",
             "agent_token": AGENT_TOKEN,
             "shell_token": SHELL_TOKEN,
+            "runner_token": RUNNER_TOKEN,
             "private_networks": LOOPBACK,
         }
         configured: pb.EgressConfigured = await self.stub.Configure(

@@ -1,4 +1,4 @@
-"""The way out of commands: an HTTP proxy on loopback, behind which is egress's listener.
+"""The way out of commands and of notices: an HTTP proxy on loopback, behind which egress listens.
 
 Each command has a port of its own while it runs, so that egress learns for whom a request is.
 What comes in there goes to egress as it is, over mutual TLS, after one line with its
@@ -200,6 +200,7 @@ async def _exchange(inner: _Streams, outer: _Streams, hear: Callable[[bytes], No
     except TimeoutError:
         log.debug("a client that had said all waited too long for its answer")
     finally:
+        asking.remove_done_callback(hurry)
         asking.cancel()
         await asyncio.wait({asking})
     if not asking.cancelled() and (error := asking.exception()) is not None:

@@ -1,0 +1,1 @@
+"""A person's notices, sent to services outside: ntfy, mail and chats."""
