@@ -386,7 +386,7 @@ class Host:
                 Code.FAILED_PRECONDITION,
                 "no address is configured that notices go to",
                 details="notices.urls_env names none",
-                resolution="name a variable with one: runner config edit; then: runner stop, and start",
+                resolution="name a variable: runner config edit; then: runner stop, and start",
             )
         return sent
 

@@ -87,7 +87,7 @@ EXTRAS: Final[dict[ImageRole, str]] = {
     ImageRole.SHELL_POD: "shell",
     ImageRole.EGRESS: "egress",
     ImageRole.EMBEDDER: "embedder,multilingual",
-    ImageRole.RUNNER: ",".join(("runner", "serve", *extras_of_tiers())),
+    ImageRole.RUNNER: ",".join(("runner", "serve", "notices", *extras_of_tiers())),
 }
 ANY_MODEL: Final = "sentence-transformers"
 """The extra with which the embedder's image takes other models than the default one."""

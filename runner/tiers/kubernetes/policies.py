@@ -48,7 +48,7 @@ _NOT_PUBLIC_6: Final = ("2001::/32", "2001:db8::/32", "2002::/16")
 def ports_of(told: EgressConfiguration) -> Ports:
     """The ports that an egress guest may need, so configured. None if it may need any: what a
     person allows who is asked, or name servers of its own."""
-    each_policy = (told.agent, told.shell)
+    each_policy = (told.agent, told.shell, told.runner)
     if told.name_servers or any(policy.ask for policy in each_policy):
         return None
     rules = [rule for policy in each_policy for rule in policy.allow]

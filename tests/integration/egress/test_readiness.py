@@ -16,7 +16,7 @@ from wire.v1 import egress_pb2_grpc
 from tests.support import parties
 from tests.support.egress.hellos import hello, in_records
 from tests.support.egress.origins import Origin, names, origin
-from tests.support.egress.program import TOKEN, Egress, said
+from tests.support.egress.program import AGENT_TOKEN, RUNNER_TOKEN, TOKEN, Egress, said
 
 HOST = "files.example.org"
 
@@ -139,3 +139,29 @@ async def test_its_memory_is_closed_and_it_ends_with_its_runner(egress: Egress) 
     egress.process.stdin.close()
     async with asyncio.timeout(60):
         assert await egress.process.wait() == 0
+
+
+async def test_the_runners_own_rules_are_for_the_runner_alone(
+    egress: Egress, server: Origin, name_server: str
+) -> None:
+    allow = pb.EgressPolicy(allow=[f"{HOST}:{server.port}"])
+    await egress.configure(runner=allow, name_servers=[name_server])
+
+    async def asked(party: Party, token: str, *, greets: bool) -> str:
+        line = f"OXYDRA/1 {token} - -\r\n" if greets else ""
+        head = request(server.port).replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n")
+        if not greets:
+            head = head.replace("\r\n", f"\r\nOxydra-Token: {token}\r\n", 1)
+        answer = await said(await egress.at_agent_listener(party), line + head)
+        return answer.refused or str(answer.status)
+
+    assert await asked(Party.RUNNER, RUNNER_TOKEN, greets=True) == "200"
+    assert egress.begun[-1].role == "runner"
+    connections = server.connections
+    assert await asked(Party.AGENT, AGENT_TOKEN, greets=False) == "policy"
+    assert await asked(Party.AGENT, RUNNER_TOKEN, greets=False) == "token"
+    assert await asked(Party.AGENT, RUNNER_TOKEN, greets=True) == "request"
+    assert await asked(Party.RUNNER, AGENT_TOKEN, greets=True) == "token"
+    with suppress(ConnectionError, asyncio.IncompleteReadError):
+        await asked(Party.SHELL, RUNNER_TOKEN, greets=True)
+    assert server.connections == connections
