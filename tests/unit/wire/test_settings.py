@@ -45,7 +45,8 @@ def credential(**changed: object) -> str:
 @pytest.mark.parametrize("settings", [UserSettings(), CHANGED])
 def test_settings_arrive_whole(settings: UserSettings) -> None:
     sections = to_json(settings)
-    assert set(sections) == {"memory", "tools", "agent", "shell", "mcp", "egress", "workspace"}
+    own = {"memory", "tools", "agent", "shell", "mcp", "egress", "workspace", "notices"}
+    assert set(sections) == own
     assert from_json(sections) == settings
 
 
