@@ -62,7 +62,7 @@ def main() -> None:
         why = _sent(asked)
     except Exception as error:
         why = f"{type(error).__name__}: {error}"
-    json.dump(shortened(visible_name(_without_secrets(why, asked["url"])), _WHY_CHARS), sys.stdout)
+    json.dump(shortened(visible_name(without_secrets(why, asked["url"])), _WHY_CHARS), sys.stdout)
 
 
 def _sent(asked: dict[str, str]) -> str:
@@ -70,7 +70,7 @@ def _sent(asked: dict[str, str]) -> str:
 
     way = urlsplit(asked["proxy"])
     _trust(asked["ca_pem"])
-    _go_by((way.hostname, way.port))
+    go_by((way.hostname, way.port))
     said = _LastWords()
     logging.getLogger("apprise").addHandler(said)
     asset = apprise.AppriseAsset(app_id="Oxydra", image_url_mask="")
@@ -104,7 +104,7 @@ def _trust(ca_pem: str) -> None:
     os.environ["REQUESTS_CA_BUNDLE"] = os.environ["SSL_CERT_FILE"] = f"/proc/self/fd/{bundle}"
 
 
-def _go_by(proxy: tuple[str | None, int | None]) -> None:
+def go_by(proxy: tuple[str | None, int | None]) -> None:
     """Let this process open connections to the proxy alone, and no other program; mail, too, goes
     through it."""
 
@@ -124,7 +124,7 @@ def _go_by(proxy: tuple[str | None, int | None]) -> None:
     sys.addaudithook(check)
 
 
-def _without_secrets(text: str, url: str) -> str:
+def without_secrets(text: str, url: str) -> str:
     """Leave out what the address holds, but for its kind."""
     _, _, rest = url.partition("://")
     for part in sorted(re.split(r"[^\w.+-]+", f"{rest} {unquote(rest)}"), key=len, reverse=True):

@@ -120,14 +120,12 @@ async def test_notices_go_out_by_egress_and_are_recorded(
             assert messages[0]["topic"] == "my-topic-4711"
             assert "rcpt TO:<u@example.org>" in said
 
-            channel = await host._guests.agent.channel()
-            await GatewayClient(channel, "host").add_notice(
-                pb.AddNoticeRequest(kind="guest", text="it has failed", key="k")
-            )
+            notice = pb.AddNoticeRequest(kind="guest", text="it has failed", key="k")
+            async with await GatewayClient.open(await host.gateway(), channel_name="t") as agent:
+                await agent.add_notice(notice)
             await until(lambda: len(messages) == 2 and said.count(".") == 2)
             assert messages[1]["message"] == "guest: it has failed"
             assert messages[1]["title"] == "Oxydra (alice): 1 notice"
-            await until(lambda: any("AWAY" in each for each in host._delivery.problems()))
             shown = str(await host.status()) + str(await host.get_egress())
         rows = Requests.locate(settings, "alice").list(Wanted(role="runner"))
     found = {(each.role, each.host, each.decision) for each in rows}
@@ -145,15 +143,13 @@ async def test_without_an_address_a_test_says_how_to_name_one(root: Path) -> Non
         with pytest.raises(WireError) as refused:
             await host.test_notices()
         assert refused.value.code is Code.FAILED_PRECONDITION
-        with pytest.raises(WireError):
-            await host._guests.way_out()
 
 
 _TRY = """
 import socket, subprocess, sys
-from runner.notices.sending import _go_by
+from runner.notices.sending import go_by
 proxy, server = (("127.0.0.1", int(port)) for port in sys.argv[1:])
-_go_by(proxy)
+go_by(proxy)
 for tried in (
     lambda: socket.create_connection(server),
     lambda: socket.getaddrinfo("localhost", 80),
@@ -188,36 +184,41 @@ async def test_what_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def alice() -> AsyncIterator[GatewayClient]:
+async def agent() -> AsyncIterator[grpc.aio.Channel]:
     async with open_gateways() as gateways:
         served = await gateways.serve("alice")
         peer = parties.peer(served.address, Party.AGENT, served.token)
         async with open_channel(peer) as channel:
-            yield GatewayClient(channel, "host")
+            yield channel
+
+
+@pytest.fixture
+def alice(agent: grpc.aio.Channel) -> GatewayClient:
+    return GatewayClient(agent, "host")
 
 
 class Service:
     """Stands for what sends: takes messages, or does not."""
 
-    def __init__(self, client: GatewayClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, agent: grpc.aio.Channel, monkeypatch: pytest.MonkeyPatch) -> None:
         self.bodies: list[str] = []
         self.why = ""
-        self._client = client
+        self._agent = agent
         monkeypatch.setattr(delivery, "send", self._send)
 
     async def _send(self, _: str, __: str, body: str, **___: str) -> str:
         self.bodies.append(body)
         return self.why
 
-    async def _agent(self) -> grpc.aio.Channel:
-        return self._client._channel
+    async def _channel(self) -> grpc.aio.Channel:
+        return self._agent
 
     async def _egress(self) -> Peer:
         return parties.peer("unix:/nowhere", Party.EGRESS, "token")
 
     @asynccontextmanager
     async def serving(self, url: str = "ntfys://topic") -> AsyncIterator[Delivery]:
-        delivering = Delivery("alice", self._agent, self._egress)
+        delivering = Delivery("alice", self._channel, self._egress)
         await delivering.serve([Address.of("X", url)])
         try:
             yield delivering
@@ -232,9 +233,9 @@ async def add(client: GatewayClient, *numbers: int) -> None:
 
 
 async def test_a_message_is_sent_before_it_counts_as_told_and_no_more_than_twice(
-    alice: GatewayClient, monkeypatch: pytest.MonkeyPatch
+    agent: grpc.aio.Channel, alice: GatewayClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service = Service(alice, monkeypatch)
+    service = Service(agent, monkeypatch)
     await add(alice, 1)
 
     async def ends(*_: object) -> None:
@@ -261,10 +262,10 @@ async def test_a_message_is_sent_before_it_counts_as_told_and_no_more_than_twice
 
 
 async def test_a_loop_of_notices_is_a_few_messages(
-    alice: GatewayClient, monkeypatch: pytest.MonkeyPatch
+    agent: grpc.aio.Channel, alice: GatewayClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delivery, "PAUSE_FIRST_S", 0.1)
-    service = Service(alice, monkeypatch)
+    service = Service(agent, monkeypatch)
     async with service.serving():
         for number in range(300):
             await add(alice, number)
@@ -275,10 +276,10 @@ async def test_a_loop_of_notices_is_a_few_messages(
 
 
 async def test_a_service_that_is_away_is_told_and_tried_again_with_longer_pauses(
-    alice: GatewayClient, monkeypatch: pytest.MonkeyPatch
+    agent: grpc.aio.Channel, alice: GatewayClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delivery, "PAUSE_FIRST_S", 0.05)
-    service = Service(alice, monkeypatch)
+    service = Service(agent, monkeypatch)
     service.why = "it is away"
     await add(alice, 1)
     async with service.serving() as delivering:

@@ -11,7 +11,7 @@ from wire.settings import NoticesSettings
 from runner.errors import ConfigError
 from runner.notices import addresses
 from runner.notices.addresses import KINDS, Address
-from runner.notices.sending import _without_secrets
+from runner.notices.sending import without_secrets
 
 _TOKEN = "a" * 26
 EXAMPLES = {
@@ -142,5 +142,5 @@ def test_without_the_library_the_command_that_installs_it_is_told(
 def test_what_the_library_says_is_told_without_the_parts_of_the_address() -> None:
     said = "POST https://api.telegram.org/bot123456789:abc_def/send failed: p%40ss p@ss"
     url = "tgram://123456789:abc_def/p%40ss-word/"
-    assert "abc_def" not in _without_secrets(said, url)
-    assert "123456789" not in _without_secrets(said, url)
+    assert "abc_def" not in without_secrets(said, url)
+    assert "123456789" not in without_secrets(said, url)
