@@ -949,16 +949,7 @@ class NoticesSettings(Section):
     """
 
     urls_env: Annotated[
-        tuple[
-            Annotated[
-                str,
-                text(
-                    "the NAME of an environment variable, not the address itself",
-                    r"^[A-Za-z_][A-Za-z0-9_]*$",
-                ),
-            ],
-            ...,
-        ],
+        tuple[EnvName, ...],
         Field(max_length=8, description="a list of NAMES of environment variables"),
     ] = ()
 

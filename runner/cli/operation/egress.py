@@ -166,7 +166,8 @@ def log(
         bool, typer.Option("--follow", help="Go on with each as it ends or is refused.")
     ] = False,
     role: Annotated[
-        Role | None, typer.Option(help="Only of this guest.", show_default=False)
+        Literal["agent", "shell", "runner"] | None,
+        typer.Option(help="Only of this guest, or the runner's notices.", show_default=False),
     ] = None,
     host: Annotated[
         str, typer.Option(help="Only to this host and those below it.", show_default=False)
