@@ -18,6 +18,7 @@ from wire.boundary import (
     SharedDirectory,
     mark_of,
 )
+from wire.kernel.mounts import mounts
 from wire.network_probe import Spec
 
 from runner.tiers.base import Confinement, LaunchSpec
@@ -217,11 +218,9 @@ def _other_users(workspace: Path) -> list[tuple[int, int]]:
 def host_tmpfs(*, besides: str = "") -> Iterable[str]:
     """The device numbers of the host's in-memory file systems, whose names are not unique, but for
     those with `besides` in their mount points."""
-    for line in (_PROC / "mountinfo").read_text().splitlines():
-        fields = line.split(" ")
-        of_guests = besides != "" and besides in fields[4]
-        if fields[fields.index("-") + 1] == "tmpfs" and not of_guests:
-            yield fields[2]
+    for mount in mounts():
+        if mount.kind == "tmpfs" and not (besides and besides in mount.point):
+            yield mount.device
 
 
 def host_addresses() -> list[str]:

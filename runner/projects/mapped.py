@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 
 from wire.disk import held
 from wire.errors import Code
+from wire.kernel.mounts import mounts
 
 from runner.errors import HostError
 from runner.workspace.directories import descriptor
@@ -155,10 +156,8 @@ class MappedMounts:
 def _require_seen() -> None:
     """Raises `OSError` if a container engine does not see what is mounted here, as from a unit of
     systemd that has a copy of the machine's mounts."""
-    for line in Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines():
-        words = line.partition(" - ")[0].split()
-        if words[4] == "/" and any(word.startswith("master:") for word in words[6:]):
-            raise OSError(errno.EXDEV, "the engine does not see what the runner mounts")
+    if any(mount.point == "/" and "master:" in " ".join(mount.peers) for mount in mounts()):
+        raise OSError(errno.EXDEV, "the engine does not see what the runner mounts")
 
 
 def _map(tree: int, ids: Sequence[str], *, writable: bool) -> None:

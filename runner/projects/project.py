@@ -22,6 +22,7 @@ from typing import Any, Final
 import platformdirs
 from pydantic import BaseModel
 from wire.errors import Code
+from wire.kernel.mounts import mounts
 from wire.settings import PROJECT_PATTERN, ProjectSettings
 from wire.text import visible_name
 from wire.tools import PROJECT_TAG, PROJECTS
@@ -441,9 +442,7 @@ def _why_read_only(directory: int, chain: list[Identity], around: Surroundings) 
 def check_below(path: Path, directory: int) -> None:
     """Raises `WorkspaceError` if something is mounted below an open directory."""
     real = str(Path(f"/proc/self/fd/{directory}").readlink())
-    table = Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
-    for escaped in (line.split(" ")[4] for line in table.split("\n") if line):
-        point = re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), escaped)
+    for point in (mount.point for mount in mounts()):
         if point.startswith(f"{real.rstrip('/')}/"):
             raise refused(
                 path,

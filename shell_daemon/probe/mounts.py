@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from wire.boundary import SharedDirectory
+from wire.kernel.mounts import Mount
 
 from shell_daemon.probe.libc import (
     CLONE_NEWNS,
@@ -18,7 +19,7 @@ from shell_daemon.probe.libc import (
     unmount,
     unshare,
 )
-from shell_daemon.probe.world import BoundaryHit, MountInfo, World, opened, refused
+from shell_daemon.probe.world import BoundaryHit, World, opened, refused
 
 _PSEUDO: Final = frozenset(
     {"proc", "sysfs", "cgroup", "cgroup2", "devpts", "mqueue", "devtmpfs", "tmpfs"}
@@ -54,7 +55,7 @@ def mounts(world: World) -> str:
     return f"{', '.join(rows)} and nothing else of the host"
 
 
-def _judge(world: World, mount: MountInfo, rows: dict[str, SharedDirectory]) -> str:
+def _judge(world: World, mount: Mount, rows: dict[str, SharedDirectory]) -> str:
     """What is wrong with a mount; empty if it is correct."""
     if mount.point in rows:
         return _judge_row(world, mount, rows[mount.point])
@@ -90,7 +91,7 @@ def _is_of_pods(point: str) -> bool:
     return point == _OF_PODS or _is_kernel(point)
 
 
-def _judge_row(world: World, mount: MountInfo, row: SharedDirectory) -> str:
+def _judge_row(world: World, mount: Mount, row: SharedDirectory) -> str:
     if not _is_right(world, row):
         return f"{row.virtual} is another directory of the host ({mount.root})"
     if not row.writable and not mount.read_only:
@@ -149,7 +150,7 @@ def projects(world: World) -> str:
     return f"{walls} of {len(rows)} places read-only; none can be written, moved or mounted anew"
 
 
-def _judge_file(world: World, mount: MountInfo, *, writable: bool = False) -> str:
+def _judge_file(world: World, mount: Mount, *, writable: bool = False) -> str:
     path = world.at(mount.point)
     if not stat.S_ISREG(path.stat().st_mode):
         return f"{mount.point} is mounted from {mount.root} and is not a file"

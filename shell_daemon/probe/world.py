@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from wire.boundary import CROWD_MAX, BoundarySpec, SharedDirectory
+from wire.kernel.mounts import Mount, mounts
 from wire.network_probe import require_tried
 
 _READ_MAX_BYTES = 1024 * 1024
@@ -23,21 +24,6 @@ class BoundaryHit(Exception):  # noqa: N818 - a finding, not an error
     def raise_if(cls, found: list[str]) -> None:
         if found:
             raise cls("; ".join(found))
-
-
-class MountInfo(NamedTuple):
-    """A line of /proc/self/mountinfo."""
-
-    mount_id: str
-    device: str
-    root: str
-    point: str
-    options: frozenset[str]
-    kind: str
-
-    @property
-    def read_only(self) -> bool:
-        return "ro" in self.options
 
 
 class Budget(NamedTuple):
@@ -83,8 +69,8 @@ class World:
         return fields(self.text("self/status"))
 
     @cached_property
-    def mounts(self) -> list[MountInfo]:
-        return [parse_mount(line) for line in self.text("self/mountinfo").splitlines()]
+    def mounts(self) -> list[Mount]:
+        return mounts(self.text("self/mountinfo"))
 
     @cached_property
     def pids(self) -> list[int]:
@@ -159,22 +145,3 @@ def fields(text: str) -> dict[str, str]:
     """Parse lines of the form `name: value`."""
     parts = (line.partition(":") for line in text.splitlines())
     return {name: value.strip() for name, _, value in parts}
-
-
-def parse_mount(line: str) -> MountInfo:
-    """Parse a line of mountinfo; raises `ValueError` if it is malformed."""
-    words = line.split(" ")
-    return MountInfo(
-        mount_id=words[0],
-        device=words[2],
-        root=_unescape(words[3]),
-        point=_unescape(words[4]),
-        options=frozenset(words[5].split(",")),
-        kind=words[words.index("-") + 1],
-    )
-
-
-def _unescape(path: str) -> str:
-    for code, character in (("040", " "), ("011", "\t"), ("012", "\n"), ("134", "\\")):
-        path = path.replace(f"\\{code}", character)
-    return path

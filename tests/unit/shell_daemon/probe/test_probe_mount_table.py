@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from wire import network_probe
 from wire.boundary import PrivatePath
+from wire.kernel.mounts import mounts as mounts_in
 
 from shell_daemon.probe import filesystem, mounts, network, processes, secrets
 from shell_daemon.probe.walk import walk
@@ -19,7 +20,6 @@ from shell_daemon.probe.world import (
     Budgets,
     World,
     opened,
-    parse_mount,
     refused,
 )
 from tests.support.boundary.probed_guest import ProbedGuest
@@ -47,7 +47,7 @@ def test_the_table_alone_passes(guest: ProbedGuest) -> None:
 
 def test_a_path_with_a_space_is_read_as_it_is() -> None:
     line = r"30 20 254:0 /a\040b\134 /da\011ta rw,nosuid - ext4 /dev/vda rw"
-    mount = parse_mount(line)
+    (mount,) = mounts_in(line)
     assert (mount.root, mount.point, mount.read_only) == ("/a b\\", "/da\tta", False)
 
 
