@@ -32,13 +32,13 @@ from wire.text import shortened
 from wire.tools import MEMORY_TOOLS
 
 from guest.agent import calls
-from guest.agent.events import ATTACHMENTS, ORIGIN, RESULTS, SOURCES, TOLD, by_turn
+from guest.agent.events import ATTACHMENTS, ORIGIN, RESULTS, SOURCES, SUB_AGENT, TOLD, by_turn
 from guest.agent.models.roles import NO_ANSWER
 from guest.agent.text_calls import NOT_RUN
-from guest.agent.turn import Late, Origin
+from guest.agent.turn import Origin
 from guest.memory.conversations.store import TOOL_INDEX_CHARS, Conversations
 from guest.memory.models import LOCAL, Event, Role
-from guest.tools.base import ToolResult
+from guest.tools.base import Ending, ToolResult
 from guest.tools.results import data_of
 
 log = logging.getLogger(__name__)
@@ -149,13 +149,13 @@ def user_message(
     attachments: Sequence[str] = (),
     origin: Origin | None = None,
     sources: Sequence[str] = (),
-    late: Sequence[Late] = (),
+    late: Sequence[Ending] = (),
 ) -> ModelRequest:
     """The user's message, behind what is put before it, with the paths of attached files, what has
     begun its turn, whose words it is if not the user's, and the late answers that stand in it."""
     parts = [UserPromptPart(each) for each in (*before, text) if each]
     begun = {name: value for name, value in asdict(origin).items() if value} if origin else {}
-    results = [each.session_id for each in late]
+    results = [each.source.removeprefix(SUB_AGENT) for each in late]
     marks = {
         ATTACHMENTS: [*attachments],
         ORIGIN: begun,

@@ -123,14 +123,6 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class Late:
-    """What a sub-agent, which has this session, answered after the turn that asked had ended."""
-
-    session_id: str
-    text: str
-
-
-@dataclass(frozen=True)
 class TurnRequest:
     """One message of a user, its session, and the model that it asks for; empty: the configured
     one. `retry` instead of a text: go on with the last answer, or ask the last question again.
@@ -158,7 +150,7 @@ class TurnRequest:
     memory: bool = True
     account: Account = field(default_factory=Account, compare=False)
     sources: tuple[str, ...] = ()
-    late: tuple[Late, ...] = ()
+    late: tuple[Ending, ...] = ()
     remark: str = ""
 
     @property

@@ -20,7 +20,7 @@ from wire.v1 import gateway_pb2 as pb
 
 from guest.agent.budget import Account
 from guest.agent.events import SUB_AGENT, results_in
-from guest.agent.turn import Late, Origin, TurnRequest
+from guest.agent.turn import Origin, TurnRequest
 from guest.errors import GuestError, StorageError, ToolError
 from guest.gateway.turns.registry import Turn, Turns
 from guest.memory.conversations.sessions import RENEW_S
@@ -30,7 +30,7 @@ from guest.memory.models import MARKED, is_temporary
 from guest.memory.storage.changes import Background
 from guest.notices.outbox import Outbox
 from guest.schedules.book import NOT_IN_RUNS
-from guest.tools.base import Arguments, Safety, Tool, ToolContext, ToolOutput
+from guest.tools.base import Arguments, Ending, Safety, Tool, ToolContext, ToolOutput
 
 log = logging.getLogger(__name__)
 
@@ -188,7 +188,7 @@ class Delegation:
             )
         return frozenset(own if asked is None else asked)
 
-    async def late(self, session_id: str) -> tuple[Late, ...]:
+    async def late(self, session_id: str) -> tuple[Ending, ...]:
         """What sub-agents of a session have answered that its history does not have. The caller
         lets no other turn of the session begin."""
         if is_temporary(session_id):
@@ -223,7 +223,7 @@ class Delegation:
         except WireError as error:
             log.warning("an answer of a sub-agent is told later: %s", error.brief)
 
-    async def _open(self, session_id: str) -> list[tuple[HandedOn, Late]]:
+    async def _open(self, session_id: str) -> list[tuple[HandedOn, Ending]]:
         """What was handed on and has ended, and is not in the history of the session that asked."""
         found = []
         for handed in await self._work.open(session_id):
@@ -238,7 +238,7 @@ class Delegation:
                 await self._work.told(handed)
                 continue
             told = f"Sub-agent {handed.session_id}, {state}: {shortened(answer, _LATE_CHARS)}"
-            found.append((handed, Late(handed.session_id, told)))
+            found.append((handed, Ending(told, f"{SUB_AGENT}{handed.session_id}")))
         return found
 
     async def _gave_up(self, handed: HandedOn) -> bool:

@@ -31,7 +31,7 @@ class Safety(StrEnum):
 
 
 class Ending(NamedTuple):
-    """What is told of a background command's end, and the command as the material's source."""
+    """What is told of work that has ended, and its source as material: a command, a sub-agent."""
 
     text: str
     source: str

@@ -24,7 +24,7 @@ from wire.tools import CORE, FAMILIES, SHARED
 
 from guest.agent import history
 from guest.agent.calls import begun
-from guest.agent.events import SUB_AGENT, by_turn
+from guest.agent.events import by_turn
 from guest.agent.incomplete import GO_ON
 from guest.agent.prompt.beside import Beside, shown_beside
 from guest.agent.prompt.recall import (
@@ -389,9 +389,8 @@ class ContextBuilder:
                 *of_summary,
                 *filter(None, (project.path,)),
                 *(_FROM_CLIENT,) * told,
-                *(each.source for each in request.endings),
+                *(each.source for each in (*request.endings, *request.late)),
                 *request.sources,
-                *(f"{SUB_AGENT}{each.session_id}" for each in request.late),
                 *(each.path for each in request.attachments if each.image),
             ),
             (*working_memory.found, *relevant.found),

@@ -19,7 +19,6 @@ from guest.agent import failures
 from guest.agent.turn import (
     Answer,
     AskClient,
-    Late,
     Outcome,
     TurnRequest,
 )
@@ -33,7 +32,7 @@ from guest.memory.conversations.sessions import InUse
 from guest.memory.models import SessionNotFound, is_temporary, now
 from guest.memory.storage.availability import is_away
 from guest.memory.usage import UNITS_PER_DOLLAR, Amount
-from guest.tools.base import Approve, Tool, ToolContext
+from guest.tools.base import Approve, Ending, Tool, ToolContext
 from guest.watch import Spans
 
 if TYPE_CHECKING:
@@ -134,7 +133,7 @@ class Turns:
     spans: Spans | None = None
     temporary: TurnRecords | None = None
     remembered_ids: int = REMEMBERED_TURN_IDS
-    late: Callable[[str], Awaitable[tuple[Late, ...]]] | None = None
+    late: Callable[[str], Awaitable[tuple[Ending, ...]]] | None = None
     spent: Callable[[Sequence[tuple[str, str]]], Awaitable[Mapping[str, Amount]]] | None = None
 
     def __post_init__(self) -> None:
