@@ -71,7 +71,8 @@ _OFFLINE_NOTICE: Final = (
 
 _PASSING: Final = (
     "this agent ends with its chat; what is due later is done in time only if `runner serve` runs, "
-    "which starts it again, or after `runner start --detach`; else it is told late, or as missed"
+    "which starts it again, or after the chat's end `runner start --detach`; else it is told late, "
+    "or as missed"
 )
 _TEMPORARY: Final = (
     "This conversation is temporary: you can read what is remembered, nothing of the conversation "

@@ -212,6 +212,7 @@ def start(
 ) -> None:
     """Start the agent. Ctrl-C ends it."""
     from runner.cli.operation import launching, lifecycle
+    from runner.host.awake import stay
 
     options: Options = context.obj
     if nursery_fd >= 0:
@@ -220,6 +221,7 @@ def start(
         raise typer.Exit(lifecycle.run_detached(options, notify_fd, woken=woken))
     config = options.load_for_hosting()
     warn_unconfined(config, options)
+    stay(config, options.user_id)
     if everybody:
         raise typer.Exit(asyncio.run(lifecycle.start_all(options, detach=detach)))
     if detach:

@@ -24,7 +24,7 @@ from wire.v1 import gateway_pb2
 
 from runner.config.models import Config
 from runner.config.users import known_users
-from runner.host.runtime import is_running, write_json
+from runner.host.runtime import Runtime, is_running, write_json
 from runner.tiers.drivers import tier_of
 from runner.workspace.directories import check_root, create_tree, descriptor
 
@@ -105,6 +105,12 @@ def keep(config: Config, user_id: str, hello: gateway_pb2.HelloReply) -> None:
 def forget(config: Config, user_id: str) -> None:
     """Let nobody start this user's agent, until it has said again when it is needed."""
     Due.place(config, user_id).unlink(missing_ok=True)
+
+
+def stay(config: Config, user_id: str) -> None:
+    """Let a host that was woken run on, if one runs."""
+    with suppress(FileNotFoundError):
+        Runtime.locate(config, user_id).stays.touch(0o600)
 
 
 def rests(hello: gateway_pb2.HelloReply, now: datetime) -> bool:

@@ -502,6 +502,7 @@ class Host:
             )
         stack.enter_context(host_lock(self._runtime.lock))
         if self._woken:
+            self._runtime.stays.unlink(missing_ok=True)
             if awake.Due.load(config, self.user_id) is None:
                 raise HostError(Code.FAILED_PRECONDITION, "nothing is due, or the user was removed")
             self.notices.append("started for what is due; it ends by itself when nobody needs it")
@@ -605,7 +606,8 @@ class Host:
         pause = partial(asyncio.sleep, awake.LOOK_S)
         while True:
             await awake.until_idle(self._due, pause, partial(datetime.now, UTC))
-            if self._woken and locks.take(self._talking):
+            ends = self._woken and not self._runtime.stays.exists()
+            if ends and locks.take(self._talking):
                 log.info("nothing is due soon, and nobody uses the agent")
                 self.request_stop()
                 return

@@ -82,6 +82,8 @@ class Runtime:
         self.state = self.directory / "state.json"
         self.handover = self.directory / "handover.json"
         self.log = self.directory / "host.log"
+        self.stays = self.directory / "stays"
+        """There if a host that was woken is not to end by itself."""
         self.talking = self.directory / "talking.lock"
         """Held by chats, and by a host that ends because nobody needs it."""
         self.projects = self.directory / "projects"

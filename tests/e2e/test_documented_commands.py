@@ -269,6 +269,7 @@ NOT_HERE: Final[Mapping[str, str]] = {
         ("runner schedules list", "runner schedules show build", "runner schedules runs build"),
         _SCHEDULES,
     ),
+    "runner stop --for-good": "tests/e2e/test_who_is_awake.py",
     "runner approvals list": "tests/e2e/test_asked_once.py",
     "runner approvals withdraw ID": "tests/e2e/test_asked_once.py",
     "runner audit list --json": "tests/e2e/test_asked_once.py",

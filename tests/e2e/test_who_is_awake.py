@@ -70,3 +70,6 @@ def test_stopped_agents_run_for_what_is_due_though_the_server_is_killed(house: H
     assert [(run["state"], run["slot"]) for run in runs] == [("done", runs[0]["slot"])]
     assert datetime.fromisoformat(runs[0]["began_at"]) - slot < timedelta(seconds=10)
     assert house.works("--user", "bob", "notices").count("call Ada") == 1
+    house.works("--user", "bob", "memory", "remind", "tomorrow", "call Ada again")
+    house.works("--user", "bob", "stop", "--for-good")
+    assert status(house, "bob")["next_due"] == ""

@@ -27,7 +27,7 @@ from runner.cli.output import plain_console
 from runner.config.models import Config
 from runner.config.users import known_users
 from runner.errors import HostError
-from runner.host.awake import forget
+from runner.host.awake import Due, forget, stay
 from runner.host.runtime import LastStart, Runtime, host_lock, is_running, lock_holder
 from runner.tiers.drivers import driver_for, tier_of
 from runner.workspace.workspace import Workspace
@@ -309,6 +309,7 @@ async def _start_one(
 ) -> bool:
     """Start a user's host unless it runs, and tell about it. Raises what the launch raises."""
     if await host_runs(config, user_id):
+        stay(config, user_id)
         typer.echo(f"{user_id}: runs already")
         return True
     whose = replace(options, user_id=user_id)
@@ -326,8 +327,8 @@ async def _stay(
     start: Callable[[str], Awaitable[bool]],
     again: set[str],
 ) -> None:
-    """Wait until `ended`, or until all hosts were stopped. Those of `again`, which a failed start
-    adds to and a good one takes from, are tried again from time to time.
+    """Wait until `ended`, or until all hosts were stopped and nothing is due. Those of `again`,
+    which a failed start adds to and a good one takes from, are tried again from time to time.
 
     A host that was killed leaves its control token behind; one that was stopped does not.
     """
@@ -342,7 +343,8 @@ async def _stay(
         if due:
             next_try = loop.time() + _AGAIN_S
         await _each(options, [*killed, *due], start)
-        if len(idle) == len(users) and not killed and not again:
+        waits = any(Due.load(config, each) for each in users)
+        if len(idle) == len(users) and not (killed or again or waits):
             return
         try:
             async with asyncio.timeout(_LOOK_S):

@@ -281,4 +281,10 @@ async def test_a_woken_host_starts_only_for_what_is_due_and_ends_when_nobody_tal
         assert is_running(machine.config, "alice")
         os.close(talking)
         await woken.wait_stopped()
+    hello.in_use = True
+    async with host(woken=True):
+        awake.stay(machine.config, "alice")
+        hello.in_use = False
+        await asyncio.sleep(0.2)
+        assert is_running(machine.config, "alice")
     assert not is_running(machine.config, "alice")
