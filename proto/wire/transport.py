@@ -99,27 +99,25 @@ def listener(argument: str) -> str:
     return text
 
 
-class _TokenOnCalls(grpc.aio.UnaryUnaryClientInterceptor):
+class _WithToken:
     """Adds the token to calls. gRPC registers an interceptor only for the first kind it matches,
     so each kind has its own class."""
 
     def __init__(self, token: str) -> None:
         self._token = token
 
-    async def intercept_unary_unary(
+    async def _call(
         self, continuation: Callable[..., Any], client_call_details: Any, request: Any
     ) -> Any:
         return await continuation(_with_token(client_call_details, self._token), request)
 
 
-class _TokenOnStreams(grpc.aio.UnaryStreamClientInterceptor):
-    def __init__(self, token: str) -> None:
-        self._token = token
+class _TokenOnCalls(_WithToken, grpc.aio.UnaryUnaryClientInterceptor):
+    intercept_unary_unary = _WithToken._call
 
-    async def intercept_unary_stream(
-        self, continuation: Callable[..., Any], client_call_details: Any, request: Any
-    ) -> Any:
-        return await continuation(_with_token(client_call_details, self._token), request)
+
+class _TokenOnStreams(_WithToken, grpc.aio.UnaryStreamClientInterceptor):
+    intercept_unary_stream = _WithToken._call
 
 
 def _with_token(details: grpc.aio.ClientCallDetails, token: str) -> grpc.aio.ClientCallDetails:
