@@ -53,7 +53,7 @@ def _measured(place: Path, rounds: int) -> list[str]:
     try:
         began = time.monotonic()
         changes.start()
-        if not changes.wait(_READY_S):
+        if not changes.ready.wait(_READY_S):
             raise TimeoutError("the first look is not done")
         first = time.monotonic() - began
         receipts = []

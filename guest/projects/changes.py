@@ -8,6 +8,7 @@ turn"; what a file tool left as it is at the end was made by it.
 import asyncio
 import difflib
 import logging
+import re
 import sqlite3
 import threading
 import time
@@ -38,6 +39,8 @@ _COUNTING_S: Final = 1.0
 """How long lines of a turn are matched; then they are counted without their order."""
 _MATCHED_MAX: Final = 4_000_000
 """The product of two numbers of lines up to which they are matched."""
+_CONTEXT: Final = 3
+"""The lines around a change in a diff."""
 _PROJECTS: Final = "/projects/"
 STILL_LOOKING: Final = "the first look at the files still ran when the turn began"
 
@@ -81,9 +84,9 @@ class Changes:
         }
         self._turns: dict[str, _Turn] = {}  # may grow while a look runs: go through a copy
         self._lock = threading.RLock()
-        self._ready = threading.Event()
+        self.ready: Final = threading.Event()
+        """Set once the first look is done."""
         self._closed = threading.Event()
-        self._looking: threading.Thread | None = None
         self._failed = ""
 
     def start(self) -> None:
@@ -100,14 +103,9 @@ class Changes:
             finally:
                 self._lock.release()
 
-    def wait(self, seconds: float) -> bool:
-        """Whether the first look is done, in this time."""
-        return self._ready.wait(seconds)
-
     def _look_behind(self) -> None:
-        self._ready.clear()
-        self._looking = threading.Thread(target=self._first, name="changes", daemon=True)
-        self._looking.start()
+        self.ready.clear()
+        threading.Thread(target=self._first, name="changes", daemon=True).start()
 
     def _first(self) -> None:
         with self._lock:
@@ -118,7 +116,7 @@ class Changes:
                 self._prune()
             except (sqlite3.Error, OSError) as error:
                 log.warning("old versions of files could not be removed: %s", error)
-            self._ready.set()
+            self.ready.set()
 
     def _looked(self, within_s: float) -> str:
         """Look at all; returns why that could not be done, or empty."""
@@ -146,7 +144,7 @@ class Changes:
             tree, below = self._place(path)
             if not begun.begun:
                 await asyncio.to_thread(self._begin, begun)
-            if tree is not None and self._ready.is_set():
+            if tree is not None and self.ready.is_set():
                 await asyncio.to_thread(self._count, begun, tree, below)
 
     def _count(self, turn: _Turn, tree: Tree, path: str) -> None:
@@ -164,7 +162,7 @@ class Changes:
         return self._trees.get(name) if below else None, below
 
     def _begin(self, turn: _Turn) -> None:
-        if not self._ready.is_set():
+        if not self.ready.is_set():
             turn.uncounted, turn.begun = STILL_LOOKING, True
             return
         with self._lock:
@@ -190,7 +188,7 @@ class Changes:
     def end(self, turn: str, session_id: str, turn_id: str) -> pb.FileChanges | None:
         """As `ended`, in a thread."""
         found = self._turns[turn]
-        if found.uncounted and not self._ready.is_set():
+        if found.uncounted and not self.ready.is_set():
             self._turns.pop(turn, None)
             return pb.FileChanges(uncounted=found.uncounted)
         with self._lock:
@@ -248,7 +246,7 @@ class Changes:
     def taking_back(self, turn: str) -> Iterator[None]:
         """As a turn, while files are put back: no other one begins to change files. Raises
         `GuestError` if one has, or if it is not known what is there."""
-        if not self._ready.is_set() and self._trees:
+        if not self.ready.is_set() and self._trees:
             raise GuestError(
                 Code.UNAVAILABLE,
                 "nothing can be taken back yet: the first look at the files still runs",
@@ -345,9 +343,12 @@ class Changes:
         if first is None or then is None or (before is None and after is None):
             yield f"{path}: not text, or not kept"
             return
-        if matched and len(first) * len(then) <= _MATCHED_MAX:
-            lines = difflib.unified_diff(first, then, old, new, lineterm="")
-            yield from (visible_line(line) for line in lines)
+        begin, end = _same_ends(first, then)
+        if matched and (len(first) - begin - end) * (len(then) - begin - end) <= _MATCHED_MAX:
+            skipped, left = max(begin - _CONTEXT, 0), max(end - _CONTEXT, 0)
+            had, has = (each[skipped : len(each) - left] for each in (first, then))
+            for line in difflib.unified_diff(had, has, old, new, lineterm="", n=_CONTEXT):
+                yield visible_line(_moved(line, skipped) if line.startswith("@@") else line)
             return
         yield from (f"--- {old}", f"+++ {new}", f"@@ -1,{len(first)} +1,{len(then)} @@")
         yield from (visible_line(f"-{line}") for line in first)
@@ -399,12 +400,7 @@ def counted(before: bytes, after: bytes, *, matched: bool = True) -> Lines:
     if b"\0" in before or b"\0" in after:
         return Lines(binary=True)
     first, then = before.splitlines(), after.splitlines()
-    begin, end = 0, 0
-    most = min(len(first), len(then))
-    while begin < most and first[begin] == then[begin]:
-        begin += 1
-    while end < most - begin and first[-1 - end] == then[-1 - end]:
-        end += 1
+    begin, end = _same_ends(first, then)
     first, then = first[begin : len(first) - end], then[begin : len(then) - end]
     if matched and len(first) * len(then) <= _MATCHED_MAX:
         matcher = difflib.SequenceMatcher(None, first, then)
@@ -412,6 +408,22 @@ def counted(before: bytes, after: bytes, *, matched: bool = True) -> Lines:
         return Lines(len(then) - same, len(first) - same)
     had, has = Counter(first), Counter(then)
     return Lines((has - had).total(), (had - has).total())
+
+
+def _same_ends(first: Sequence[object], then: Sequence[object]) -> tuple[int, int]:
+    """How many lines are the same at the beginning, and how many of the others at the end."""
+    begin, end = 0, 0
+    most = min(len(first), len(then))
+    while begin < most and first[begin] == then[begin]:
+        begin += 1
+    while end < most - begin and first[-1 - end] == then[-1 - end]:
+        end += 1
+    return begin, end
+
+
+def _moved(header: str, lines: int) -> str:
+    """The header of a hunk that is so many lines further down."""
+    return re.sub(r"(?<=[-+])\d+", lambda number: str(int(number[0]) + lines), header)
 
 
 def _text(data: bytes | None) -> list[str] | None:

@@ -59,7 +59,7 @@ class World:
             second_chance=False,
         ) as self.gateways:
             self.alice = await self.gateways.serve(ALICE)
-            assert self.gateways.changes.wait(10)
+            assert self.gateways.changes.ready.wait(10)
             await self.alice.stub.CreateSession(
                 pb.CreateSessionRequest(session_id="s", project="site")
             )

@@ -37,7 +37,7 @@ class Place:
         made = Changes([(os.open(self.path, os.O_PATH), project)], self.kept)
         self.opened.append(made)
         made.start()
-        assert made.wait(20)
+        assert made.ready.wait(20)
         return made
 
     async def during(self, changes: Changes, *does: object) -> pb.FileChanges:
@@ -245,7 +245,7 @@ async def test_the_first_look_holds_no_turn_up(
         pass
     assert raised.value.code is Code.UNAVAILABLE
     go.set()
-    assert changes.wait(20)
+    assert changes.ready.wait(20)
     assert paths(await place.during(changes, (place.path / "new2").touch)) == ["new2"]
 
 
@@ -257,7 +257,7 @@ async def test_a_look_that_takes_too_long_is_told_and_made_up_for(
     found = await place.during(changes, (place.path / "new").touch)
     assert "took too long" in found.uncounted
     monkeypatch.setattr(changing, "LOOK_S", 10.0)
-    assert changes.wait(20)
+    assert changes.ready.wait(20)
     assert paths(await place.during(changes, (place.path / "new2").touch)) == ["new2"]
 
 
@@ -347,6 +347,19 @@ def test_a_receipt_and_a_diff_are_bounded(place: Place, monkeypatch: pytest.Monk
     assert not changes.diff(changed[:1])[1]
 
 
+def test_a_small_change_of_a_long_file_is_a_small_diff(place: Place) -> None:
+    changes = place.changes()
+    lines = [f"{number % 7}\n" for number in range(9_000)]
+    changes.versions.keep(b"one", "".join(lines).encode())
+    lines[5_000:5_001] = ["new\n", "newer\n"]
+    changes.versions.keep(b"two", "".join(lines).encode())
+    one, two = Version("f644", b"one"), Version("f644", b"two")
+    diff, _ = changes.diff([Changed("work", "a", one, two)])
+    assert diff.splitlines()[2:] == [
+        *("@@ -4998,7 +4998,8 @@", " 6", " 0", " 1", "-2", "+new", "+newer", " 3", " 4", " 5"),
+    ]
+
+
 @pytest.mark.parametrize("matched", [True, False])
 def test_lines_are_counted(*, matched: bool) -> None:
     assert counted(b"a\nb\nc\n", b"a\nB\nc\nd\n", matched=matched) == (2, 1, False)
@@ -417,7 +430,7 @@ async def test_what_comes_into_what_was_moved_aside_is_told_in_later_turns(place
     changes = Changes([(os.open(place.path, os.O_PATH), project)], place.kept, moved)
     place.opened.append(changes)
     changes.start()
-    assert changes.wait(20)
+    assert changes.ready.wait(20)
 
     def move() -> None:
         aside.mkdir()
