@@ -11,6 +11,7 @@ from guest.agent.budget import Account
 from guest.agent.turn import Origin, TurnRequest
 from guest.gateway import convert
 from guest.gateway.turns.registry import Turn
+from guest.gateway.validation import largest_page
 from guest.memory.usage import UNITS_PER_DOLLAR
 from guest.schedules.book import NOT_IN_RUNS, Changes, ScheduleBook
 from guest.schedules.scheduler import NOTHING, SILENT, Ran, receipt
@@ -91,11 +92,14 @@ class SchedulesOfUser:
         if request.schedule:
             found = await self.book.find(request.schedule)
             return pb.ListSchedulesReply(schedules=[self._message(found)])
-        limit = request.limit or _PAGE
-        several = await self.book.page(limit + 1, request.after)
-        page = several[:limit]
-        after = page[-1].schedule_id if len(several) > limit else ""
-        return pb.ListSchedulesReply(schedules=map(self._message, page), after=after)
+
+        async def page(limit: int) -> pb.ListSchedulesReply:
+            several = await self.book.page(limit + 1, request.after)
+            listed = several[:limit]
+            after = listed[-1].schedule_id if len(several) > limit else ""
+            return pb.ListSchedulesReply(schedules=map(self._message, listed), after=after)
+
+        return await largest_page(request.limit or _PAGE, page)
 
     async def create(self, request: pb.CreateScheduleRequest) -> pb.Schedule:
         made = await self.book.create(_wanted(request), session_id=request.session_id)

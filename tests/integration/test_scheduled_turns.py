@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import grpc
@@ -12,6 +13,8 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from wire.identity import Party
 from wire.v1 import gateway_pb2 as pb
 
+from guest.gateway import schedules as module
+from guest.gateway.validation import largest_page
 from guest.schedules.scheduler import NOTHING
 from runner.client.gateway import GatewayClient
 from tests.support.gateway.gateways import Client, open_gateways
@@ -67,13 +70,16 @@ async def test_a_run_has_a_session_a_receipt_and_a_notice() -> None:
         assert history.events[0].text == "look at it"
 
 
-async def test_all_schedules_are_listed_in_pages() -> None:
+async def test_all_schedules_are_listed_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "largest_page", partial(largest_page, max_bytes=20_000))
     async with open_gateways() as gateways:
         alice = await gateways.serve("alice")
         made = []
         for _ in range(101):
-            wanted = pb.CreateScheduleRequest(when="every hour", text="x")
+            wanted = pb.CreateScheduleRequest(when="every hour", text="x" * 1_000)
             made.append((await alice.stub.CreateSchedule(wanted)).schedule_id)
+        page = await alice.stub.ListSchedules(pb.ListSchedulesRequest(limit=101))
+        assert page.ByteSize() <= 20_000
         async with await GatewayClient.open(alice.peer, channel_name="test") as client:
             listed = [each.schedule_id async for each in client.schedules()]
     assert sorted(listed) == sorted(made)
