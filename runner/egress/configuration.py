@@ -156,7 +156,7 @@ def build(
         proxy=egress.proxy,
         proxy_authorization="" if environ is None else _proxy_authorization(egress, environ),
         inspected=egress.inspect,
-        own_addresses=_own_addresses(),
+        own_addresses=own_addresses(),
     )
 
 
@@ -194,7 +194,7 @@ def without_secrets(
     return shown
 
 
-def _own_addresses() -> list[str]:
+def own_addresses() -> list[str]:
     """The public addresses of this machine's interfaces; others are refused anyway."""
     found = {
         each.address for of in psutil.net_if_addrs().values() for each in of if each.family in _IP

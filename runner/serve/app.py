@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Iterable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -39,15 +39,18 @@ def web_directory() -> Path:
 
 
 class Assets:
-    """Serves `index.html` at `/`, and the files of a few folders below `/assets/`."""
+    """Serves `index.html` at `/`, the service worker at `/sw.js`, and the files of a few folders
+    below `/assets/`."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     @property
     def routes(self) -> list[Route]:
+        worker = self._directory / "src" / "sw.js"
         return [
             Route("/", self._page, methods=["GET"]),
+            Route("/sw.js", partial(self._file, path=worker, kind=_KINDS[".js"]), methods=["GET"]),
             Route("/assets/{path:path}", self._asset, methods=["GET"]),
         ]
 

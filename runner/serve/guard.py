@@ -32,9 +32,9 @@ log = logging.getLogger(__name__)
 REPORTS_PATH: Final = "/api/csp-report"
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
-    "connect-src 'self'; manifest-src 'self'; frame-ancestors 'none'; base-uri 'none'; "
-    "form-action 'none'; require-trusted-types-for 'script'; trusted-types dompurify oxydra; "
-    f"report-uri {REPORTS_PATH}"
+    "connect-src 'self'; manifest-src 'self'; worker-src 'self'; frame-ancestors 'none'; "
+    "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; "
+    f"trusted-types dompurify oxydra; report-uri {REPORTS_PATH}"
 )
 _HEADERS: Final = {
     "Content-Security-Policy": POLICY,

@@ -57,6 +57,8 @@ from runner.serve.login.sessions import Sessions
 from runner.serve.operator.host import Commands, HostApi
 from runner.serve.operator.record import OperatorRecord
 from runner.serve.operator.samples import Samples
+from runner.serve.push.sending import Push
+from runner.serve.push.subscriptions import Subscriptions
 from runner.serve.safety import Safety
 from runner.workspace.directories import descriptor
 
@@ -210,6 +212,9 @@ class HttpServer:
         record = await stack.enter_async_context(
             OperatorRecord.opened(self._links.directory, self._config.audit.keep_days)
         )
+        push = await stack.enter_async_context(
+            Push(authenticator, callers, Subscriptions(self._config.workspace_root), self.url)
+        )
         addresses = addresses_of(self.urls)
         openai = OpenAI(callers, authenticator.with_token, settings.openai)
         operator = HostApi(
@@ -226,6 +231,7 @@ class HttpServer:
             *authenticator.routes,
             *Files(authenticator, callers).routes,
             *Safety(self._config, authenticator, callers).routes,
+            *push.routes,
             *Bridge(authenticator, callers).routes,
             Mount("/v1", routes=openai.routes),
             *operator.routes,

@@ -78,6 +78,17 @@ export const safety = (user, method = "GET") =>
   answer(method, `/api/users/${encodeURIComponent(user)}/safety`, method === "POST" ? {} : undefined);
 
 /**
+ * What the server knows of this browser as one that is told of notices.
+ *
+ * @param {string} user
+ * @param {"POST" | "PUT" | "DELETE"} method looks it up, begins or ends it
+ * @param {Message} request
+ * @returns {Promise<Message>}
+ * @throws {Failure}
+ */
+export const push = (user, method, request) => answer(method, `/api/users/${encodeURIComponent(user)}/push`, request);
+
+/**
  * A call of the gateway that answers a stream. Leaving the loop closes it.
  *
  * @param {string} user

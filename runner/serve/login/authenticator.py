@@ -16,6 +16,7 @@ from wire.settings import ServeSettings
 from runner.access.callers import Caller, Callers
 from runner.access.exchange import Refusal, bearer, json_object
 from runner.access.scopes import Scope
+from runner.access.tokens import digest
 from runner.config.models import Config
 from runner.config.users import known_users
 from runner.serve.connections import place_of
@@ -30,6 +31,7 @@ BY_SOCKET: Final = "oxydra.by_socket"
 """How the listener at `[serve] socket` marks what it has accepted, in the scope of a request."""
 BY_ACCESS: Final = "oxydra.by_access"
 """How the listeners of `[access]` mark what they have accepted, in the scope of a request."""
+_PROXY: Final = "proxy "
 _NOBODY: Final = partial(
     WireError,
     Code.UNAUTHENTICATED,
@@ -68,10 +70,27 @@ class Authenticator:
         if bearer(request) is not None:
             return self._callers.with_token(bearer(request) or "", address(request))
         if (user_id := self._said_by_proxy(request)) is not None:
-            return Caller(user_id, frozenset(Scope), CHANNEL, key=f"proxy {user_id}")
+            return self.of_login(f"{_PROXY}{user_id}")
         if not _secrets(request)[0]:
             raise _NOBODY()
         return self._sessions.find(*_secrets(request))
+
+    def login_of(self, request: Request) -> str:
+        """What names the login of the browser that makes `request`, for `of_login`; that of an
+        access token has ended already."""
+        if (user_id := self._said_by_proxy(request)) is not None:
+            return f"{_PROXY}{user_id}"
+        return digest("" if bearer(request) is not None else _secrets(request)[0])
+
+    def of_login(self, login: str) -> Caller:
+        """Who has a login that `login_of` named. Raises `WireError` (UNAUTHENTICATED) once it has
+        ended."""
+        if not login.startswith(_PROXY):
+            return self._sessions.named(login)
+        user_id = login.removeprefix(_PROXY)
+        if not self._config.serve.user_header or user_id not in known_users(self._config):
+            raise _NOBODY()
+        return Caller(user_id, frozenset(Scope), CHANNEL, key=login)
 
     def with_token(self, request: Request) -> Caller:
         """Who makes `request`, by its access token and by nothing else. Raises as `caller` does."""

@@ -86,8 +86,18 @@ class Sessions:
     def find(self, cookie: str, page: str) -> Caller:
         """Who has the session of these secrets. Raises `WireError` (UNAUTHENTICATED) if there is no
         such session, or none any more."""
-        path = self._path(cookie)
-        session = self._of(cookie, page)
+        if self._of(cookie, page) is None:
+            raise _ENDED()
+        admitted = self.named(digest(cookie))
+        if self.clock() - self._path(cookie).stat().st_mtime > _SEEN_S:
+            self._touch(self._path(cookie))
+        return admitted
+
+    def named(self, name: str) -> Caller:
+        """Who has the session with the cookie of that `digest`; nobody is seen by it. Raises as
+        `find` does."""
+        path = self.directory / name
+        session = self._load(path)
         if session is None:
             raise _ENDED()
         admitted = (
@@ -96,8 +106,6 @@ class Sessions:
             else self.with_key(session.key)
         )
         admitted.check()
-        if self.clock() - path.stat().st_mtime > _SEEN_S:
-            self._touch(path)
         return replace(admitted, ended=partial(self._why, path, admitted))
 
     def end(self, cookie: str, page: str, *, everywhere: bool = False) -> None:

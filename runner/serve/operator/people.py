@@ -16,6 +16,7 @@ from runner.errors import HostError
 from runner.host.removal import belongings, remove
 from runner.serve.login.links import Links
 from runner.serve.operator.record import Asked, text_in, user_in
+from runner.serve.push.subscriptions import Subscriptions
 from runner.tiers.drivers import tier_of
 from runner.workspace.configuration_file import Changes
 from runner.workspace.workspace import Workspace
@@ -105,6 +106,7 @@ async def remove_user(
     """Remove everything of a user on this machine, and end what gives access to it. `stop` stops
     the user's host, if it runs."""
     links.withdraw(user_id)
+    Subscriptions(config.workspace_root).end_user(user_id)
     if any(token.user_id == user_id for token in tokens.all()):
         tokens.revoke(user_id)  # first, so that nobody has a way to a later user of this name
     await stop(user_id)

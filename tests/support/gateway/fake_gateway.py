@@ -1,6 +1,7 @@
 """One user's gateway for the tests of surfaces: real gRPC, scripted turns, notes in memory."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -102,7 +103,8 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
         self._tasks: set[asyncio.Task[None]] = set()
         self.notices: list[str] = []
         self.stored: list[gateway_pb2.StoredNotice] = []
-        self.told = 0
+        self.following: list[str] = []
+        self.told: Counter[str] = Counter()
         self.tools: list[gateway_pb2.ToolDescription] = []
         self.receipts: list[gateway_pb2.MemoryReceipt] = []
         self.usage = gateway_pb2.GetUsageReply()
@@ -161,20 +163,26 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
         self.log.insert(0, change)
 
     async def ListNotices(self, request: Any, context: Any) -> gateway_pb2.ListNoticesReply:
-        told = self.told if request.surface else 0
+        told = self.told[request.surface] if request.surface else 0
         found = [each for each in self.stored if each.number > told and not each.read_at][::-1]
         return gateway_pb2.ListNoticesReply(notices=found[: request.limit], unread=len(found))
 
     async def FollowNotices(
         self, request: Any, context: Any
     ) -> AsyncIterator[gateway_pb2.StoredNotice]:
-        while True:
-            for notice in [each for each in self.stored if each.number > self.told]:
-                yield notice
-            await asyncio.sleep(0.02)
+        after = self.told[request.surface]
+        self.following.append(request.surface)
+        try:
+            while True:
+                for notice in [each for each in self.stored if each.number > after]:
+                    after = notice.number
+                    yield notice
+                await asyncio.sleep(0.02)
+        finally:
+            self.following.remove(request.surface)
 
     async def MarkNotices(self, request: Any, context: Any) -> gateway_pb2.MarkNoticesReply:
-        self.told = max(self.told, request.told)
+        self.told[request.surface] = max(self.told[request.surface], request.told)
         for notice in self.stored:
             if notice.number <= request.read_up_to:
                 notice.read_at = "now"

@@ -3,6 +3,7 @@
 import { call, logout } from "../api.js";
 import { Start, useStopped } from "./agent.js";
 import { useRead } from "./doing.js";
+import { endPush } from "./push.js";
 import { connection, marked, signedOut } from "../connection.js";
 import { href, go } from "../router.js";
 import { useStore } from "../store.js";
@@ -32,7 +33,7 @@ export function Layout({ me, user, onUser, pages, page, children }) {
     })),
   );
   const unread = useUnread(user, pages);
-  const leave = () => logout().finally(() => signedOut.set(true));
+  const leave = () => logout().finally(endPush).finally(() => signedOut.set(true));
   return html`<a class="skip" href="#main" onClick=${(/** @type {Event} */ event) => {
       event.preventDefault();
       main.current?.focus();

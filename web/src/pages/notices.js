@@ -5,6 +5,7 @@ import { announce } from "../components/announcer.js";
 import { useDoing, useRead } from "../components/doing.js";
 import { ForeignText } from "../components/foreign-text.js";
 import { Empty, FailureNotice, Loading } from "../components/notices.js";
+import { Push } from "../components/push.js";
 import { marked } from "../connection.js";
 import { href } from "../router.js";
 import { fullTime, shortTime, zone } from "../text.js";
@@ -38,6 +39,7 @@ export default function Notices({ user, me }) {
     });
   return html`<div class="page">
     <h1>Notices</h1>
+    <${Push} user=${user} />
     ${me.scopes.includes("memory") && html`<${Remind} user=${user} />`}
     ${failed && html`<${FailureNotice} failure=${failed} onRetry=${read} />`}
     ${!found && !failed && html`<${Loading} />`}
