@@ -249,6 +249,49 @@ async def test_an_editor_opens_its_folder(house: Household) -> None:
     shutil.rmtree(place)
 
 
+async def test_an_editor_reads_its_folder_and_goes_on_there_while_no_turn_runs(
+    house: Household,
+) -> None:
+    place = tempfile.mkdtemp(dir="/var/tmp")
+    folder, other = Path(place) / "looked-at", Path(place) / "other"
+    for each in (folder, other):
+        each.mkdir(mode=0o755)
+        (each / "a.txt").write_text("one\n")
+    editor = Editor()
+    async with opened(house, editor, after=("--with-folder=ro",)) as agent:
+        session = (await agent.new_session(cwd=str(folder), mcp_servers=[])).session_id
+        await say(agent, session, "write /projects/looked-at/b.txt: two")
+        assert "read-only" in editor.said()
+        assert not (folder / "b.txt").exists()
+        editor.answers = False
+        asking = asyncio.create_task(say(agent, session, "run sleep 600"))
+        async with asyncio.timeout(30):
+            await editor.asking.wait()
+        with pytest.raises(acp.RequestError, match="turn"):
+            await agent.new_session(cwd=str(other), mcp_servers=[])
+        await agent.cancel(session_id=session)
+        await asking
+    editor = Editor()
+    async with opened(house, editor, after=("--with-folder=ro",)) as agent:
+        await agent.load_session(cwd=str(folder), session_id=session, mcp_servers=[])
+        assert any(isinstance(each, schema.UserMessageChunk) for each in editor.updates)
+        await say(agent, session, "read /projects/looked-at/a.txt")
+        assert "one" in editor.said()
+        await agent.load_session(cwd=str(other), session_id=session, mcp_servers=[])
+        editor.updates.clear()
+        await say(agent, session, "read /projects/other/a.txt")
+        assert "one" in editor.said()
+    for each in (folder, other):
+        house.works("projects", "close", each.name)
+    shutil.rmtree(place)
+
+
+def test_an_agent_elsewhere_opens_no_folder(house: Household) -> None:
+    done = house.run("--connect", "nowhere.json", "acp", "--with-folder")
+    assert done.returncode == 1
+    assert "only to an agent of this account" in done.stderr
+
+
 @pytest.mark.client(EDITOR, "shows what a turn changed as differences, and takes it back")
 async def test_an_editor_shows_differences_and_takes_them_back(house: Household) -> None:
     await changed_and_taken_back(house)

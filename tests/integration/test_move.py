@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,11 @@ from guest.memory.models import MemoryConfig, RemoteConfig, User
 from guest.memory.storage.base import Database
 from guest.memory.storage.erasure import Eraser
 from guest.memory.storage.remote import RemoteDatabase
+from guest.memory.transfer import move as move_module
 from guest.memory.transfer.exporter import export
 from guest.memory.transfer.move import move
 from guest.schedules.store import Schedule, Schedules, Slot
+from guest.schedules.timing import stored
 from tests.support.memory.exports import TIME, entities, event, exported, file, note, session
 from tests.support.memory.store import ORIGIN, FakeEmbedder, embedded, opened
 from tests.support.servers.sqld import connected, running
@@ -102,7 +104,12 @@ async def test_a_memory_goes_to_the_server_and_back_and_loses_nothing(
         assert statistics.passages_embedded == statistics.passages == 210
 
 
-async def test_schedules_move_with_their_runs(config: MemoryConfig, tmp_path: Path) -> None:
+async def test_schedules_move_with_their_runs(
+    config: MemoryConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several pages of them."""
+    monkeypatch.setattr(move_module, "_ROWS_PER_PAGE", 3)
+
     def of(database: Database) -> Schedules:
         return Schedules(database, Eraser(database), "alice", "host")
 
@@ -113,12 +120,16 @@ async def test_schedules_move_with_their_runs(config: MemoryConfig, tmp_path: Pa
             Schedule("", "build", "look", "0 7 * * 1-5", "Europe/Berlin", moment.isoformat()),
             moment,
         )
-        assert await here.claim(Slot(made.schedule_id, moment.isoformat(), "running"))
-        runs = await here.runs(made.schedule_id, 10)
+        for day in range(8):
+            slot = Slot(made.schedule_id, stored(moment + timedelta(days=day)), "running")
+            assert await here.claim(slot)
+            await here.end(replace(slot, state="done", cost=day), slot.slot[:10])
+        assert len(runs := await here.runs(made.schedule_id, 10)) == 8
+        made = await here.find("build")
     await move(config, ALICE, to_remote=True, progress=silent)
     async with on(config) as database:
         assert await of(database).find("build") == made
-        assert await of(database).runs(made.schedule_id, 10) == runs != []
+        assert await of(database).runs(made.schedule_id, 10) == runs
     back = replace(config, db_path=str(tmp_path / "back.db"))
     await move(back, ALICE, to_remote=False, progress=silent)
     async with opened(Path(back.db_path)) as memory:

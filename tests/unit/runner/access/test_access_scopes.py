@@ -2,6 +2,7 @@
 
 import pytest
 from wire.errors import Code, WireError
+from wire.tools import FAMILIES
 from wire.v1 import gateway_pb2
 
 from runner.access.scopes import METHODS, Method, Scope
@@ -33,6 +34,13 @@ def test_a_method_is_open_to_who_has_all_its_scopes(method: Method) -> None:
             assert raised.value.code is Code.PERMISSION_DENIED
 
 
+def test_who_begins_work_for_later_may_begin_it_now() -> None:
+    """A run of a schedule is a turn, so each of their methods needs what a turn does."""
+    of_schedules = [each for name, each in METHODS.items() if "Schedule" in name]
+    assert len(of_schedules) >= 6
+    assert {each.needed for each in of_schedules} == {METHODS["StartTurn"].needed}
+
+
 def test_every_request_that_names_a_channel_gets_the_tokens() -> None:
     with_channel = {method.name for method in METHODS.values() if method.has_channel}
     assert with_channel >= {"CreateSession", "StartTurn", "CallTool", "SaveNote", "EditNote"}
@@ -58,6 +66,7 @@ CALL_TOOL = METHODS["CallTool"]
         ("memory_save", "s", {Scope.MEMORY, Scope.CHAT}),
         ("file_read", "", {Scope.CHAT}),
         ("shell_exec", "", {Scope.CHAT}),
+        *((name, "", {Scope.CHAT}) for name in FAMILIES["schedules"]),
         ("search_of_a_server", "", {Scope.CHAT}),
         ("", "", {Scope.CHAT}),
     ],

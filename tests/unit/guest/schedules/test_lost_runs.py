@@ -1,0 +1,55 @@
+"""Runs whose agent was killed: begun once more where that was asked for, within twelve hours."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from guest.memory.storage.erasure import Eraser
+from guest.memory.storage.local import RamDatabase
+from guest.memory.storage.migrations import MIGRATIONS
+from guest.notices.outbox import Outbox
+from guest.schedules.scheduler import Ran, Scheduler
+from guest.schedules.store import Schedule, Schedules, Slot
+from guest.schedules.timing import LATEST, stored
+
+DUE = datetime(2026, 6, 1, 7, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("again", "late", "state", "attempt"),
+    [
+        (True, LATEST, "done", 2),
+        (True, LATEST + SECOND, "unknown", 1),
+        (False, SECOND, "unknown", 1),
+    ],
+)
+async def test_a_lost_run_is_begun_once_more_within_twelve_hours(
+    again: bool, late: timedelta, state: str, attempt: int
+) -> None:
+    database = RamDatabase([sql for each in MIGRATIONS for sql in each.statements])
+    schedules = Schedules(database, Eraser(database), "alice", "host")
+    begun: list[Slot] = []
+
+    async def run(_: Schedule, slot: Slot) -> Ran:
+        begun.append(slot)
+        return Ran(failed=False, text="done")
+
+    made = await schedules.create(
+        Schedule("", "daily", "do", "0 7 * * *", "UTC", stored(DUE), again=again), DUE
+    )
+    assert await schedules.claim(
+        Slot(made.schedule_id, stored(DUE), "running", "host", 1, "s", "t")
+    )
+    for _ in range(2):  # and not at the start after it
+        scheduler = Scheduler(schedules, Outbox(database, "alice"), run, clock=lambda: DUE + late)
+        await scheduler.tick()
+        await scheduler.finish()
+        (slot,) = await schedules.runs(made.schedule_id, 10)
+        assert (slot.state, slot.attempt) == (state, attempt)
+        await asyncio.sleep(0)
+    assert len(begun) == attempt - 1
+    (notice,) = await Outbox(database, "alice").newest(10)
+    assert ("unknown" in notice.text) == (state == "unknown")
+    await database.close()
