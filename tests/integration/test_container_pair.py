@@ -15,6 +15,7 @@ from testcontainers.core.wait_strategies import ExecWaitStrategy, LogMessageWait
 
 from runner.testing import GuestContainer, UserPair
 from runner.workspace.mounts import MOUNTS, SERVED, Access, Role
+from tests.support.guests.background import server_outlives_its_turn_and_ends_with_its_guest
 from tests.support.guests.engine import docker, engine_objects
 from tests.support.scratch import SCRATCH
 
@@ -243,6 +244,7 @@ def test_a_pair_without_a_root_leaves_nothing() -> None:
         turn = pair.turn("run id -u")
         assert turn.tools == [("shell_exec", True)]
         assert str(pair.workspace.owner.uid) in turn.text
+        server_outlives_its_turn_and_ends_with_its_guest(pair)
         assert pair.status().boundary.passed
         with pytest.raises(RuntimeError, match="is started"):
             pair.start()

@@ -10,6 +10,7 @@ from wire.boundary import CHECKS, KERNEL_OF_GVISOR
 from wire.network_probe import WAYS
 
 from runner.testing import UserPair
+from tests.support.guests.background import server_outlives_its_turn_and_ends_with_its_guest
 from tests.support.guests.engine import engine_objects
 from tests.support.scratch import SCRATCH
 
@@ -66,6 +67,10 @@ def test_the_kernel_is_told_by_what_was_found(pair: UserPair) -> None:
         *(f"agent: {way}" for way in WAYS),
     ]
     assert not [path for path in pair.workspace.path.rglob(".oxydra-*") if path.is_file()]
+
+
+def test_a_server_in_the_background(pair: UserPair) -> None:
+    server_outlives_its_turn_and_ends_with_its_guest(pair)
 
 
 def test_a_provider_is_reached_by_egress_beside_the_sandboxes(root: Path) -> None:
