@@ -57,6 +57,13 @@ def test_start_detach_then_chat(containers: Household) -> None:
     }
     assert status["boundary"]["passed"]
     assert len(status["boundary"]["checks"]) > 15
+    following = containers.begin("--user", "alice", "notices", "--follow")
+    yearly = ("create", "0 7 1 1 *", "what do you know about tea", "--name", "yearly")
+    for words in (yearly, ("run", "yearly")):
+        containers.works("--user", "alice", "schedules", *words)
+    assert following.stdout is not None
+    assert "yearly: ran at" in following.stdout.readline()
+    following.terminate()
     stopped = containers.run("--user", "alice", "stop")
     assert (stopped.returncode, stopped.stdout) == (0, "stopped\n")
     assert containers.settles(), containers.left_behind()

@@ -108,7 +108,7 @@ async def test_schedules_move_with_their_runs(
     config: MemoryConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Several pages of them."""
-    monkeypatch.setattr(move_module, "_ROWS_PER_PAGE", 3)
+    monkeypatch.setattr(move_module, "ROWS_PER_PAGE", 3)
 
     def of(database: Database) -> Schedules:
         return Schedules(database, Eraser(database), "alice", "host")

@@ -23,7 +23,7 @@ from guest.memory.transfer.format import Entity, HistoryLine, NoteLine, written
 from guest.memory.transfer.importer import Importer
 from guest.memory.usage import COLUMNS, INSERT
 
-_ROWS_PER_PAGE: Final = 128
+ROWS_PER_PAGE: Final = 128
 
 Progress = Callable[[str, int, int], None]
 """Called with the step, how much of it is done, and its total."""
@@ -122,7 +122,7 @@ async def _pages(
 ) -> AsyncIterator[Sequence[Row]]:
     """Rows in the order of their first column, page by page, from after `first`."""
     last: Value = first
-    while page := (await source.execute(sql, (last, *which, _ROWS_PER_PAGE))).rows:
+    while page := (await source.execute(sql, (last, *which, ROWS_PER_PAGE))).rows:
         yield page
         last = page[-1][0]
 
