@@ -103,7 +103,7 @@ async def accounted(path: Path, base_url: str) -> tuple[int, int]:
             spent = asked.cost_usd + sum(
                 each.cost_usd for each in turns if each.parent_turn_id == asked.turn_id
             )
-            assert 0 < spent <= delegating.CAP, (spent, turns)
+            assert spent <= delegating.CAP  # what the provider refused is not counted
         return len(children), unknown
 
 

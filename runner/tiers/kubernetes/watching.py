@@ -127,6 +127,7 @@ class Pods:
             async with asyncio.timeout(_WATCH_S * 1.1):
                 async for line in lines:
                     version = self._take(json.loads(line))
+                    await asyncio.sleep(0)  # who waits sees an end also where a removal follows it
         return version
 
     def _take(self, event: dict[str, Any]) -> str:
