@@ -18,6 +18,8 @@ from tests.support.crashing import scheduling
 from tests.support.examples import SEED
 from tests.support.servers import sqld
 
+BEGUN_S = 60
+
 
 @pytest.mark.sqld
 @pytest.mark.parametrize("slots", [100, pytest.param(1_000, marks=pytest.mark.long)])
@@ -37,21 +39,25 @@ async def test_two_agents_make_one_run(slots: int, tmp_path: Path) -> None:
             )
             began = time.monotonic()
 
-            def agent(owner: str) -> ForkServerProcess:
+            async def agent(owner: str) -> ForkServerProcess:
+                """An agent that is there; on a busy machine it takes seconds to begin."""
+                up = context.Event()
                 made = context.Process(
-                    target=scheduling.serve, args=(url, owner, log, began), daemon=True
+                    target=scheduling.serve, args=(url, owner, log, began, up), daemon=True
                 )
                 made.start()
+                assert await asyncio.to_thread(up.wait, BEGUN_S)
                 return made
 
-            agents, killed = {owner: agent(owner) for owner in "ab"}, 0
+            agents, killed = {owner: await agent(owner) for owner in "ab"}, 0
+            ends = time.monotonic() + slots / scheduling.SLOTS_A_SECOND
             try:
-                while time.monotonic() - began < slots / scheduling.SLOTS_A_SECOND:
+                while time.monotonic() < ends:
                     await asyncio.sleep(chance.uniform(0.5, 1.5))
                     victim, killed = chance.choice("ab"), killed + 1
                     agents[victim].kill()
                     agents[victim].join()
-                    agents[victim] = agent(victim)
+                    agents[victim] = await agent(victim)
             finally:
                 for each in agents.values():
                     each.kill()

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from datetime import UTC, datetime, timedelta
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 from guest.memory.storage.erasure import Eraser
@@ -16,9 +17,9 @@ SLOTS_A_SECOND = 20.0
 """How many minutes of the schedules' clock pass in a second."""
 
 
-def serve(url: str, owner: str, log: Path, began: float) -> None:
+def serve(url: str, owner: str, log: Path, began: float, up: Event) -> None:
     """Run each slot that is claimed: its name is a line of `log`. `began` is when the clock was at
-    `BEGINS`, of the monotonic clock."""
+    `BEGINS`, of the monotonic clock. `up` is set once it has looked for the first time."""
 
     def clock() -> datetime:
         return BEGINS + timedelta(minutes=(time.monotonic() - began) * SLOTS_A_SECOND)
@@ -37,6 +38,7 @@ def serve(url: str, owner: str, log: Path, began: float) -> None:
                 scheduler = Scheduler(schedules, Outbox(database, "alice"), run, clock=clock)
                 while True:
                     await scheduler.tick()
+                    up.set()
                     await asyncio.sleep(0.005)
 
     asyncio.run(served())
