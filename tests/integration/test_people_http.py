@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from unittest.mock import AsyncMock, Mock
 
@@ -26,6 +26,7 @@ from runner.audit.log import LogLocation
 from runner.audit.reading import verify
 from runner.config.loading import LoadedSettings
 from runner.errors import HostError
+from runner.host.awake import Due
 from runner.serve import safety
 from runner.serve.login.links import Links
 from runner.serve.metrics import HttpMetrics
@@ -247,3 +248,18 @@ async def test_what_the_operator_does_is_recorded_and_how_it_ended(
     assert ends[-2:] == ["ok", "not_found"]
     assert made["secret"] not in text
     assert verify(place).findings == ()
+
+
+async def test_a_stopped_user_is_shown_with_what_is_due_and_who_starts_the_agent(
+    front: Front, server: HttpServer
+) -> None:
+    (front.config.workspace_root / "edith").mkdir(mode=0o700)
+    due = Due(datetime(2026, 11, 30, 7, tzinfo=UTC), problem="the engine is away")
+    due.save(front.config, "edith")
+    async with operator(front, server) as client:
+        shown = await ask(client, "Status", user_id="edith")
+        assert shown["state"] == "stopped"
+        assert shown["next_due"] == "2026-11-30T07:00:00+00:00"
+        assert (shown["started_by"], shown["problem"]) == ("", "the engine is away")
+        await ask(client, "RemoveUser", user_id="edith", confirm="edith")
+    assert Due.load(front.config, "edith") is None

@@ -127,6 +127,7 @@ async def test_fifty_stopped_users_are_started_once_each_a_few_at_once_and_end_a
     assert not machine.started
     machine_waker = waker(machine, at_once=4)
     await machine.lives(machine_waker, SEVEN)
+    assert len(machine.started) == 50  # in time, though each takes a while
     machine_waker = waker(machine, at_once=4)  # another server goes on
     await machine.lives(machine_waker, SEVEN + timedelta(minutes=10))
     assert len(machine.started) == 50
