@@ -43,6 +43,7 @@ class Account:
         turn: The limits that the settings give it.
         session_id: The session that it counts for.
         amounts: What the turn's own requests take, by their ids.
+        reached: Whether a limit of its own has refused a request.
     """
 
     def __init__(
@@ -53,9 +54,15 @@ class Account:
         self.turn: Mapping[Unit, int] = {}
         self.session_id = ""
         self.amounts: dict[str, Amount] = {}
+        self.reached = False
         self._below: list[Account] = []
         if above is not None:
             above._below.append(self)
+
+    @property
+    def in_money(self) -> bool:
+        """Whether its cost has a limit besides those of the settings."""
+        return "usd" in self.limits or (self.above is not None and self.above.in_money)
 
     @property
     def is_limited(self) -> bool:
@@ -76,7 +83,7 @@ class Account:
             for limits in (account.limits, account.turn):
                 for unit, limit in limits.items():
                     if (used := account.of(unit)) + most.of(unit) > limit:
-                        given = limits is account.limits
+                        given = account.reached = limits is account.limits
                         raise AccountReached(unit, used, limit, most.of(unit), given=given)
             account = account.above
         self.amounts[request_id] = most
@@ -152,8 +159,8 @@ class Limits:
         """The error for a request whose cost cannot be known beforehand."""
         return BudgetError(
             Code.FAILED_PRECONDITION,
-            f"the price of model {model!r} is not known, so {' and '.join(self.in_money)} cannot "
-            "be kept",
+            f"the price of model {model!r} is not known, so "
+            f"{' and '.join(self.in_money) or 'the budget of this work'} cannot be kept",
             resolution="set input and output, in US dollars for a million tokens, in "
             f'[agent.prices."{model}"], or set a budget in tokens instead: {_EDIT}',
         )

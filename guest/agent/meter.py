@@ -170,9 +170,9 @@ class Meter:
         self.prices = Prices(settings.prices, {settings.provider: settings.url})
         self.clock = clock
 
-    def unpriced(self, model: Model) -> BudgetError | None:
+    def unpriced(self, model: Model, account: Account | None = None) -> BudgetError | None:
         """Why no request to `model` may be sent: money is limited, and a price is not known."""
-        if self.limits.in_money:
+        if self.limits.in_money or (account is not None and account.in_money):
             for each in candidates(model):
                 if self.prices.most(each, 0, 0) is None and not isinstance(each, OfflineModel):
                     return self.limits.unpriced(each.model_name)
@@ -237,7 +237,7 @@ class Bill:
         may_answer = candidates(model)
         costs = [meter.prices.most(each, size, output) for each in may_answer]
         known = [cost for cost in costs if cost is not None]
-        if refused := meter.unpriced(model):
+        if refused := meter.unpriced(model, self._account):
             raise refused
         most = Amount(size, output, cost=max(known) if len(known) == len(costs) else None)
         now = meter.clock()

@@ -1,26 +1,38 @@
 """Schedules behind the gateway, and the turns that are their runs."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import json
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, Final, cast
 
+from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
 
 from guest.agent.budget import Account
 from guest.agent.turn import Origin, TurnRequest
+from guest.errors import GuestError, ToolError
 from guest.gateway import convert
 from guest.gateway.turns.registry import Turn
 from guest.gateway.validation import largest_page
 from guest.memory.usage import UNITS_PER_DOLLAR
-from guest.schedules.book import NOT_IN_RUNS, Changes, ScheduleBook
+from guest.notices.reminders import Reminders
+from guest.schedules import timing
+from guest.schedules.book import NOT_IN_RUNS, Changes, ScheduleBook, bad
 from guest.schedules.scheduler import NOTHING, SILENT, Ran, receipt
 from guest.schedules.store import Schedule, Slot
 from guest.schedules.timing import stored
-from guest.tools.base import ToolContext
+from guest.tools.base import Offer, ToolContext
+from guest.tools.files.roots import Roots
+from guest.tools.grants import Grants
+from guest.tools.grants import schedule as _scope
 from guest.tools.pipeline import ToolPipeline
 
 CHANNEL: Final = "schedule"
+COMMANDS: Final = "shell_exec"
+_NOT_RUN: Final = 126
+"""From this exit code on a shell says that it could not run a command, or that it was killed."""
 _PAGE: Final = 50
 _UPCOMING: Final = 3
 _TOLD: Final = (
@@ -34,11 +46,17 @@ CreateSession = Callable[[pb.CreateSessionRequest], Awaitable[pb.Session]]
 
 @dataclass
 class ScheduledTurns:
-    """Runs slots as turns. `start` begins a turn inside the agent, `create` a session."""
+    """Runs slots as turns, and checks their conditions. `start` begins a turn inside the agent,
+    `create` a session; `resolve` raises `GuestError` for a model that there is not."""
 
     pipeline: ToolPipeline
     start: StartInside
     create: CreateSession
+    resolve: Callable[[str], Awaitable[str]]
+    roots: Roots
+    reminders: Reminders
+    user_id: str
+    now: Callable[[], datetime]
 
     async def __call__(self, schedule: Schedule, slot: Slot) -> Ran:
         """Run a slot to its end. Raises `WireError`."""
@@ -49,22 +67,95 @@ class ScheduledTurns:
                     title=f"{schedule.name}, {slot.slot[:16].replace('T', ' ')}",
                     channel=CHANNEL,
                     parent_session_id=schedule.made_in,
+                    project=schedule.project,
                 )
             )
+        left = schedule.left(self.now())
         names = schedule.tools or (each.name for each in self.pipeline.tools())
         request = TurnRequest(
             ToolContext("", slot.session_id, slot.turn_id, CHANNEL, time_zone=schedule.zone),
             schedule.instructions,
+            schedule.model,
             remark=_TOLD.format(name=schedule.name),
             origin=Origin("schedule", schedule_id=schedule.schedule_id, slot=slot.slot),
             tools=frozenset(names) - NOT_IN_RUNS,
-            account=Account({"usd": schedule.budget} if schedule.budget else None),
+            account=Account(None if left is None else {"usd": max(0, left - slot.cost)}),
             sources=() if schedule.made_by == "user" else (f"schedule {schedule.name}",),
         )
         turn = await self.start(request)
         assert turn.task is not None
         await asyncio.wait([turn.task])
-        return await _ran(turn)
+        ran = await _ran(turn)
+        of_day = schedule.day_budget and left != schedule.budget
+        return replace(ran, capped=bool(of_day and request.account.reached))
+
+    async def look(self, schedule: Schedule) -> tuple[bool, str]:
+        """Whether its condition is met, and what it has seen. Raises `WireError`."""
+        kind, _, what = schedule.condition.partition(" ")
+        if kind == "due":
+            now = stored(self.now())
+            due = await self.reminders.next_due(timing.read(schedule.seen or schedule.starts))
+            return "" < due <= now, now
+        if kind == "changed":
+            try:
+                seen = await asyncio.to_thread(self.roots.mark, what, schedule.project)
+            except (ToolError, OSError) as error:
+                raise bad("condition", str(error)) from None
+            return seen != schedule.seen, seen
+        result = await self.pipeline.call(
+            ToolContext(
+                *(self.user_id, "", "", CHANNEL),
+                time_zone=schedule.zone,
+                project=schedule.project,
+                schedule=schedule.schedule_id,
+            ),
+            COMMANDS,
+            {"command": what},
+        )
+        ended = json.loads(result.data_json or "{}")
+        code = ended.get("exit_code", -1)
+        if result.is_error or ended.get("timed_out") or not 0 <= code < _NOT_RUN:
+            raise bad("condition", f"`{what:.80}`: {result.summary}")
+        return code == 0, ""
+
+    async def admit(self, schedule: Schedule, allow: Sequence[str]) -> str:
+        """Check model, project, condition and commands; returns what the condition sees now."""
+        if schedule.model:
+            await self.resolve(schedule.model)
+        if (project := schedule.project) and project not in self.pipeline.paths.by_name:
+            there = ", ".join(self.pipeline.paths.by_name) or "none"
+            raise bad("project", f"{project!r:.80} is not open; open are: {there}")
+        offered = self._offered(schedule, allow)
+        if schedule.schedule_id and offered:
+            given = {each.mark for each in self.pipeline.grants.list(_scope(schedule.schedule_id))}
+            if not given.issuperset(each.mark for each in offered):
+                raise GuestError(
+                    Code.FAILED_PRECONDITION,
+                    "condition: what a schedule may do is given when it is made, and never later",
+                    resolution="make it anew: runner schedules create",
+                )
+        looks = schedule.condition and not schedule.condition.startswith("command")
+        return (await self.look(schedule))[1] if looks else ""
+
+    async def allow(self, schedule: Schedule, allow: Sequence[str], channel: str) -> None:
+        """Let its runs call these commands, and never more."""
+        if offered := self._offered(schedule, allow):
+            scope = _scope(schedule.schedule_id)
+            await self.pipeline.grants.give(scope, offered, channel=channel, seal=True)
+
+    def forget(self, schedule_id: str) -> None:
+        """It is deleted, and with it what it may do."""
+        self.pipeline.grants.drop(_scope(schedule_id))
+
+    def _offered(self, schedule: Schedule, allow: Sequence[str]) -> list[Offer]:
+        """What allows these commands, and that of the condition where one is asked for."""
+        kind, _, what = schedule.condition.partition(" ")
+        checks = kind == "command" and (allow or self.pipeline.asks(COMMANDS))
+        try:
+            wanted = [*allow, what] if checks else allow
+            return [self.pipeline.offer(each, schedule.project) for each in wanted]
+        except ToolError as error:
+            raise bad("allow" if allow else "condition", str(error)) from None
 
 
 async def _ran(turn: Turn) -> Ran:
@@ -87,6 +178,7 @@ class SchedulesOfUser:
     """The RPCs about schedules."""
 
     book: ScheduleBook
+    grants: Grants
 
     async def list(self, request: pb.ListSchedulesRequest) -> pb.ListSchedulesReply:
         if request.schedule:
@@ -102,7 +194,9 @@ class SchedulesOfUser:
         return await largest_page(request.limit or _PAGE, page)
 
     async def create(self, request: pb.CreateScheduleRequest) -> pb.Schedule:
-        made = await self.book.create(_wanted(request), session_id=request.session_id)
+        made = await self.book.create(
+            _wanted(request), session_id=request.session_id, allow=request.allow
+        )
         return self._message(made)
 
     async def change(self, request: pb.ChangeScheduleRequest) -> pb.Schedule:
@@ -137,6 +231,7 @@ class SchedulesOfUser:
             time_zone=schedule.zone,
             budget_usd=schedule.budget / UNITS_PER_DOLLAR,
             day_usd=schedule.day_budget / UNITS_PER_DOLLAR,
+            allowed=[each.text for each in self.grants.list(_scope(schedule.schedule_id))],
             next=[stored(slot) for slot in schedule.upcoming(_UPCOMING)],
             running=self.book.scheduler.is_running(schedule.schedule_id),
             spent_usd=spent,

@@ -195,9 +195,14 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
             *(passing, passing_records, self._turns.knows, self._end_session),
             pipeline.paths.by_name,
         )
-        self._schedules = SchedulesOfUser(book)
+        self._schedules = SchedulesOfUser(book, pipeline.grants)
         self.scheduler = book.scheduler
-        self.scheduler.run = ScheduledTurns(pipeline, self.start_inside, self._sessions.create)
+        book.agent = self.scheduler.run = runs = ScheduledTurns(
+            *(pipeline, self.start_inside, self._sessions.create, self._resolved),
+            *(restorer.roots, self.reminders.reminders, self._user_id),
+            now=lambda: self.scheduler.now,
+        )
+        self.scheduler.look = runs.look
         self._calls = ToolCalls(memory.user_id, pipeline, self._approvals, self._sessions)
 
     def _expect_turns(self, label: str = "") -> "asyncio.Future[tuple[TurnLoop, TurnLoop]]":

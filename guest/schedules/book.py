@@ -4,10 +4,10 @@ import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Final, TypedDict
+from typing import Any, Final, Protocol, TypedDict
 
 from wire import zones
-from wire.errors import Code
+from wire.errors import Code, WireError
 from wire.text import shortened
 from wire.tools import FAMILIES
 
@@ -40,6 +40,19 @@ class Changes(TypedDict, total=False):
     project: str
 
 
+class Agent(Protocol):
+    """What runs the schedules."""
+
+    async def admit(self, schedule: Schedule, allow: Sequence[str]) -> str:
+        """Check what only the agent knows of a schedule; returns what its condition sees now."""
+
+    async def allow(self, schedule: Schedule, allow: Sequence[str], channel: str) -> None:
+        """Let its runs call these commands, and never more."""
+
+    def forget(self, schedule_id: str) -> None:
+        """It is deleted, and with it what it may do."""
+
+
 class ScheduleBook:
     """The schedules of a user. `offered` are the names of the tools that there are.
 
@@ -50,6 +63,7 @@ class ScheduleBook:
         self.scheduler: Final = scheduler
         self._store = scheduler.schedules
         self._offered = offered
+        self.agent: Agent | None = None
 
     async def create(
         self,
@@ -59,8 +73,11 @@ class ScheduleBook:
         made_by: str = "user",
         made_in: str = "",
         material: Sequence[str] = (),
+        allow: Sequence[str] = (),
+        channel: str = "gateway",
     ) -> Schedule:
-        """Make a schedule. Of `material`, what the model had read when it made it."""
+        """Make a schedule. Of `material`, what the model had read when it made it. `allow` are
+        commands that its runs may call without a question, as a person has said in `channel`."""
         blank = Schedule(
             *("", "", "", "", "", ""),
             session_id=session_id,
@@ -70,7 +87,16 @@ class ScheduleBook:
         )
         name = wanted.get("name") or shortened(wanted["instructions"], NAME_MAX_CHARS - 1)
         wanted = {"time_zone": zones.AUTO, **wanted, "name": name}
-        made = await self._store.create(self._changed(blank, wanted), self.scheduler.now)
+        made = self._changed(blank, wanted)
+        if self.agent is not None:
+            made = replace(made, seen=await self.agent.admit(made, allow))
+        made = await self._store.create(made, self.scheduler.now)
+        if self.agent is not None:
+            try:
+                await self.agent.allow(made, allow, channel)
+            except WireError:
+                await self._store.delete(made.schedule_id)
+                raise
         self.scheduler.wake()
         return made
 
@@ -82,6 +108,10 @@ class ScheduleBook:
         after = self._changed(before, wanted)
         if after.instructions != before.instructions:
             after = replace(after, made_by=made_by, material=tuple(material))
+        if self.agent is not None and {"condition", "model", "project"} & wanted.keys():
+            seen = await self.agent.admit(after, ())
+            if after.condition != before.condition:
+                after = replace(after, seen=seen)
         timed = ("timing", "zone", "paused")
         anew = any(getattr(before, each) != getattr(after, each) for each in timed)
         changed = await self._store.change(after, self.scheduler.now, anew=anew)
@@ -92,6 +122,8 @@ class ScheduleBook:
         """Delete a schedule; a run that is on goes on."""
         schedule = await self._store.find(named)
         await self._store.delete(schedule.schedule_id)
+        if self.agent is not None:
+            self.agent.forget(schedule.schedule_id)
         self.scheduler.wake()
         return schedule
 
@@ -142,7 +174,7 @@ class ScheduleBook:
         if "tools" in wanted:
             known = sorted(set(self._offered()) - NOT_IN_RUNS)
             if strange := [each for each in wanted["tools"] if each not in known]:
-                raise _bad("tools", f"{strange[0]!r:.80} is not one of {', '.join(known)}")
+                raise bad("tools", f"{strange[0]!r:.80} is not one of {', '.join(known)}")
             to["tools"] = tuple(dict.fromkeys(wanted["tools"]))
         if "budget_usd" in wanted:
             to["budget"] = _amount("budget_usd", wanted["budget_usd"])
@@ -165,13 +197,13 @@ def _condition(text: str) -> str:
     if kind in ("", "none") and not what:
         return ""
     if kind not in ("changed", "command", "due") or (kind == "due") is bool(what):
-        raise _bad("condition", f"{text!r:.80} is not {CONDITIONS}")
+        raise bad("condition", f"{text!r:.80} is not {CONDITIONS}")
     return f"{kind} {what}".strip()
 
 
 def _amount(field: str, dollars: float) -> int:
     if not 0 <= dollars <= BUDGET_MAX_USD:
-        raise _bad(field, f"it must be from 0 to {BUDGET_MAX_USD:g}")
+        raise bad(field, f"it must be from 0 to {BUDGET_MAX_USD:g}")
     return round(dollars * UNITS_PER_DOLLAR)
 
 
@@ -181,14 +213,14 @@ def _naming(field: str) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise _bad(field, str(error)) from None
+        raise bad(field, str(error)) from None
 
 
 def _length(field: str, text: str, most: int) -> str:
     if not text.strip() or len(text) > most or "\0" in text:
-        raise _bad(field, f"it must have 1 to {most:,} characters, and not be blank")
+        raise bad(field, f"it must have 1 to {most:,} characters, and not be blank")
     return text.strip()
 
 
-def _bad(field: str, why: str) -> GuestError:
+def bad(field: str, why: str) -> GuestError:
     return GuestError(Code.INVALID_ARGUMENT, f"{field}: {why}")

@@ -41,18 +41,24 @@ Clock = Callable[[], datetime]
 
 @dataclass(frozen=True)
 class Ran:
-    """How a run has ended; `text` is the answer, or why it failed."""
+    """How a run has ended; `text` is the answer, or why it failed. `capped`: what is left of the
+    day's cap was not enough."""
 
     failed: bool
     text: str
     cost: int = 0
     calls: int = 0
     notes: int = 0
+    capped: bool = False
 
 
 Run = Callable[[Schedule, Slot], Awaitable[Ran]]
 """Runs a claimed slot as the turn `Slot.turn_id` in the session `Slot.session_id`. What it raises,
 the run has failed with."""
+
+Look = Callable[[Schedule], Awaitable[tuple[bool, str]]]
+"""Whether the condition of a schedule is met, and what it has seen. Raises `WireError` where it
+cannot be checked."""
 
 
 def receipt(slot: Slot, zone: str) -> str:
@@ -73,6 +79,13 @@ def receipt(slot: Slot, zone: str) -> str:
             return f"began at {when}, {cost}; how it ended is unknown: {slot.detail}"
         case "skipped":
             return f"skipped at {when}: the run before it was still on"
+        case "idle" | "unchecked" | "capped":
+            did = {"idle": "checked", "unchecked": "not checked", "capped": "not run"}[slot.state]
+            why = slot.detail or "nothing to do"
+            if slot.missed > 1:
+                when = f"{zones.minute(slot.began, zone)} to {when}"
+                return f"{did} {slot.missed:,} times, {when}: {why}"
+            return f"{did} at {when}: {why}"
         case "missed" if slot.missed > 1:
             return f"missed {slot.missed:,} times from {when} on: {slot.detail}"
     return f"missed at {when}: {slot.detail}"
@@ -82,6 +95,10 @@ def _plural(number: int, word: str) -> str:
     return word if number == 1 else f"{word}s"
 
 
+def _capped(schedule: Schedule) -> str:
+    return f"the day's cap of {dollars(schedule.day_budget / UNITS_PER_DOLLAR)} is reached"
+
+
 _LATE: Final = "nobody was awake to run it in time"
 _KILLED: Final = "the agent ended before it did; it is not run again"
 _AWAY: Final = "the memory server was away, so it could not be claimed in time"
@@ -89,6 +106,10 @@ _AWAY: Final = "the memory server was away, so it could not be claimed in time"
 
 async def _nothing(schedule: Schedule, slot: Slot) -> Ran:  # noqa: ARG001
     return Ran(failed=True, text="nothing runs schedules here")
+
+
+async def _met(schedule: Schedule) -> tuple[bool, str]:
+    return True, schedule.seen
 
 
 class Scheduler:
@@ -110,8 +131,9 @@ class Scheduler:
         self.schedules: Final = schedules
         self._outbox = outbox
         self.run: Run = run or _nothing
+        self.look: Look = _met
         self._shared = shared
-        self._clock = clock
+        self.clock = clock
         self._at_once = at_once
         self._runs: dict[str, asyncio.Task[None]] = {}
         self._unsure: list[tuple[Schedule, Slot]] = []
@@ -128,7 +150,7 @@ class Scheduler:
 
     @property
     def now(self) -> datetime:
-        return self._clock()
+        return self.clock()
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._loop(), name="schedules")
@@ -153,21 +175,28 @@ class Scheduler:
         return schedule_id in self._runs if schedule_id else bool(self._runs)
 
     async def run_now(self, schedule: Schedule) -> Slot:
-        """Begin a run beside the slots. Raises `GuestError` where one is on."""
-        slot = self._new(schedule, self._clock())
+        """Begin a run beside the slots, whatever its condition. Raises `GuestError` where one is
+        on, or the day's cap is reached."""
+        slot = self._new(schedule, self.clock())
+        if schedule.left(self.clock()) == 0:
+            raise GuestError(
+                Code.FAILED_PRECONDITION,
+                _capped(schedule),
+                resolution=f"runner schedules update {schedule.schedule_id} --day DOLLARS",
+            )
         if schedule.schedule_id in self._runs or not await self.schedules.claim(slot):
             raise GuestError(
                 Code.CONFLICT,
                 f"a run of {schedule.name!r} is on",
                 resolution="wait until it has ended, or cancel its turn: runner turns",
             )
-        self._begin(schedule, slot)
+        self._begin(schedule, slot, by_hand=True)
         return slot
 
     async def tick(self) -> None:
         """Do what is due now. Raises `StorageError`: what is due is then done by a later call."""
         try:
-            await self._tick(self._clock())
+            await self._tick(self.clock())
         except StorageError:
             self._look = self._interrupted = True
             self.knows_due = False
@@ -201,7 +230,7 @@ class Scheduler:
                     await self.schedules.renew()
                 self.problem = ""
                 if self._wakes_at is not None:
-                    pause = (self._wakes_at - self._clock()).total_seconds()
+                    pause = (self._wakes_at - self.clock()).total_seconds()
             except StorageError as error:
                 if error.brief != self.problem:
                     log.warning("schedules wait: %s", error)
@@ -241,6 +270,8 @@ class Scheduler:
         if missed := times.between(first - _INSTANT, ends).number:
             gone = replace(self._new(schedule, first + _INSTANT), state="missed", turn_id="")
             gone = replace(gone, missed=missed, detail=_AWAY if self.problem else _LATE)
+            if schedule.condition and following:  # the next check sees what these had seen
+                gone = replace(gone, told=SILENT)
             await self._pass_by(schedule, gone, following if late else newest)
             schedule = replace(schedule, due=stored(newest))
         if not late:
@@ -299,24 +330,30 @@ class Scheduler:
     def _new(self, schedule: Schedule, moment: datetime) -> Slot:
         session = schedule.session_id or f"session-{uuid.uuid4()}"
         turn = f"turn-{uuid.uuid4()}"
-        own = (self.schedules.owner, 1, session, turn, stored(self._clock()))
+        own = (self.schedules.owner, 1, session, turn, stored(self.clock()))
         return Slot(schedule.schedule_id, stored(moment), "running", *own)
 
-    def _begin(self, schedule: Schedule, slot: Slot) -> None:
-        driving = asyncio.create_task(self._drive(schedule, slot), name=slot.turn_id)
+    def _begin(self, schedule: Schedule, slot: Slot, *, by_hand: bool = False) -> None:
+        driving = asyncio.create_task(self._drive(schedule, slot, by_hand), name=slot.turn_id)
         self._runs[schedule.schedule_id] = driving
 
-    async def _drive(self, schedule: Schedule, slot: Slot) -> None:
+    async def _drive(self, schedule: Schedule, slot: Slot, by_hand: bool) -> None:
+        """Run a claimed slot, if there is something to do, and write what became of it."""
+        passed, seen, ran = None, None, Ran(failed=False, text="")
         try:
             try:
-                ran = await self.run(schedule, slot)
+                if schedule.condition or schedule.day_budget:  # now no other run changes it
+                    schedule = await self.schedules.find(slot.schedule_id)
+                passed, seen = await self._passed(schedule, slot, by_hand=by_hand)
+                if passed is None:
+                    ran = await self.run(schedule, slot)
             except WireError as error:
                 ran = Ran(failed=True, text=error.brief)
             except Exception:
                 log.exception("a run of a schedule failed")
                 ran = Ran(failed=True, text="internal error; runner logs has the details")
             silent = not ran.failed and ran.text.strip().strip("`*.\"'") == NOTHING
-            ended = replace(
+            ended = passed or replace(
                 slot,
                 state="failed" if ran.failed else "done",
                 cost=slot.cost + ran.cost,
@@ -327,8 +364,12 @@ class Scheduler:
             )
             while True:
                 try:
-                    await self.schedules.end(ended, schedule.day(self._clock()))
-                    if not silent:
+                    day = schedule.day(self.clock())
+                    if passed:
+                        ended = await self.schedules.count(passed)
+                    else:
+                        await self.schedules.end(ended, day, seen=seen, capped=ran.capped)
+                    if not ended.told:
                         await self._tell(schedule, ended, "" if ran.failed else ran.text)
                     break
                 except StorageError as error:
@@ -338,8 +379,23 @@ class Scheduler:
             del self._runs[schedule.schedule_id]
             self.wake()
 
+    async def _passed(
+        self, schedule: Schedule, slot: Slot, *, by_hand: bool
+    ) -> tuple[Slot | None, str | None]:
+        """The slot, if it passes without a run; and what the condition has seen, if it is met."""
+        if schedule.left(self.clock()) == 0:
+            return replace(slot, state="capped", detail=_capped(schedule)), None
+        if by_hand or not schedule.condition:
+            return None, None
+        try:
+            met, seen = await self.look(schedule)
+        except WireError as error:
+            detail = error.brief[:DETAIL_MAX_CHARS]
+            return replace(slot, state="unchecked", detail=detail), None
+        return (None, seen) if met else (replace(slot, state="idle", told=SILENT), None)
+
     async def _pass_by(self, schedule: Schedule, slot: Slot, following: datetime | None) -> None:
-        if await self.schedules.pass_by(schedule, slot, following, self._clock()) and not slot.told:
+        if await self.schedules.pass_by(schedule, slot, following, self.clock()) and not slot.told:
             await self._tell(schedule, slot)
 
     async def _tell(self, schedule: Schedule, slot: Slot, text: str = "") -> None:

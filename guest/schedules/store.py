@@ -186,7 +186,7 @@ INSERT INTO slots (renewed, {_SLOT}) VALUES (unixepoch(){", ?" * len(fields(Slot
 """  # noqa: S608
 _NEW_IF_NONE: Final = f"""
 {_NEW} ON CONFLICT (schedule_id, slot) DO UPDATE
-    SET missed = excluded.missed, told = 0 WHERE missed < excluded.missed
+    SET missed = excluded.missed, told = excluded.told WHERE missed < excluded.missed
 """  # noqa: S608
 _TRIM: Final = """
 DELETE FROM slots WHERE schedule_id = ?1 AND state <> 'running' AND told > 0 AND slot < (
@@ -201,7 +201,8 @@ _STILL_RUNNING: Final = failing(
     "SELECT 1 FROM slots WHERE schedule_id = ? AND turn_id = ? AND state = 'running'", without=True
 )
 _SPEND: Final = """
-UPDATE schedules SET spent = spent + ?3, spent_on = ?4, spent_day = iif(spent_on = ?4, spent_day, 0)
+UPDATE schedules SET spent = spent + ?3, spent_on = ?4, seen = COALESCE(?5, seen),
+    capped = ?6 OR (capped AND spent_on = ?4), spent_day = iif(spent_on = ?4, spent_day, 0)
         + ?3, spent_month = iif(substr(spent_on, 1, 7) = substr(?4, 1, 7), spent_month, 0) + ?3
     WHERE schedule_id = ?1 AND EXISTS (
         SELECT 1 FROM slots WHERE schedule_id = ?1 AND turn_id = ?2 AND state = 'running')
@@ -211,11 +212,26 @@ UPDATE slots SET state = ?3, ended = ?4, cost = ?5, calls = ?6, notes = ?7, deta
     missed = ?10
     WHERE schedule_id = ?1 AND turn_id = ?2
 """
+_BEFORE: Final = "(SELECT MAX(slot) FROM slots WHERE schedule_id = ?1 AND slot < ?2)"
+_COUNT: Final = f"""
+UPDATE slots SET state = ?3, detail = ?4, ended = ?5, (missed, told, began) = (
+        SELECT 1 + TOTAL(before.missed), COALESCE(MAX(before.told), ?6),
+            COALESCE(MAX(before.began), slots.began)
+        FROM slots AS before
+        WHERE before.schedule_id = ?1 AND before.state = ?3 AND before.slot = {_BEFORE})
+    WHERE schedule_id = ?1 AND slot = ?2 AND state = 'running'
+"""  # noqa: S608
+_COUNTED: Final = f"""
+DELETE FROM slots WHERE schedule_id = ?1 AND state = ?3 AND slot = {_BEFORE}
+    AND EXISTS (SELECT 1 FROM slots WHERE schedule_id = ?1 AND slot = ?2 AND state = ?3)
+"""  # noqa: S608
 _TELL: Final = "UPDATE slots SET told = 1 WHERE schedule_id = ? AND slot = ? AND state = ?"
 _RENEW: Final = "UPDATE slots SET renewed = unixepoch() WHERE state = 'running' AND owner = ?"
 _OF_USER: Final = "schedule_id IN (SELECT schedule_id FROM schedules WHERE user_id = ?)"
 _SPENT_BY: Final = """(SELECT CAST(TOTAL(cost) AS INTEGER) FROM model_requests AS request
-    WHERE request.session_id = slots.session_id AND request.turn_id = slots.turn_id)"""
+    WHERE request.session_id = slots.session_id AND request.turn_id = slots.turn_id
+        OR request.sent_at >= slots.began AND request.session_id IN
+            (SELECT session_id FROM sessions WHERE parent_id = slots.session_id))"""
 _LOST: Final = f"""
 SELECT {_SLOT.replace("cost", _SPENT_BY)} FROM slots WHERE {_OF_USER} AND state = 'running'
     AND (owner = ? OR renewed < unixepoch() - ?)
@@ -394,8 +410,19 @@ class Schedules:
             return False
         return True
 
-    async def end(self, slot: Slot, day: str) -> None:
-        """Write how a run ended, and what it cost, on the day of its schedule."""
+    async def count(self, slot: Slot) -> Slot:
+        """Write that a claimed slot has passed without a run; several such that follow each other
+        are one row. Returns that."""
+        key = (slot.schedule_id, slot.slot, slot.state)
+        passed = Statement(_COUNT, (*key, slot.detail, now(), slot.told))
+        await apply(self._database, passed, Statement(_COUNTED, key))
+        return await self.slot(slot.schedule_id, slot.slot) or slot
+
+    async def end(
+        self, slot: Slot, day: str, *, seen: str | None = None, capped: bool = False
+    ) -> None:
+        """Write how a run ended, and what it cost, on the day of its schedule; what its condition
+        has `seen`, and whether no other run fits into what is left of that day."""
         key = (slot.schedule_id, slot.turn_id)
         done = (
             slot.state,
@@ -407,7 +434,7 @@ class Schedules:
             slot.told,
             slot.missed,
         )
-        spend = Statement(_SPEND, (*key, slot.cost, day))
+        spend = Statement(_SPEND, (*key, slot.cost, day, seen, int(capped)))
         await apply(self._database, spend, Statement(_END, (*key, *done)))
 
     async def renew(self) -> None:

@@ -244,7 +244,8 @@ Changes = Callable[[Mapping[str, Any]], MemoryChange | None]
 """What a call with these arguments, as the model wrote them, changes in memory."""
 
 Asks = Callable[[ToolContext, Any], Awaitable[dict[str, str]]]
-"""Of what a person is asked before a call: texts by their names; none: the call may run."""
+"""Of what a person is asked before a call: texts by their names; none: the call may run. Where all
+are empty, of the whole call."""
 
 
 @dataclass(frozen=True)

@@ -189,8 +189,14 @@ class Grants:
             Grant(f"grant-{uuid.uuid4().hex[:12]}", scope, *each, channel, now())
             for each in dict.fromkeys(offered)
         ]
+        self._with(scope, made)
         for each in made:
             await self._record(each, f"allows {each.text}", channel, must=True)
+        self._keep(self._with(scope, made), [*self._sealed, *([scope] if seal else [])])
+        return made
+
+    def _with(self, scope: str, made: Sequence[Grant]) -> Sequence[Grant]:
+        """All that stand when these are given; raises as `give`."""
         if scope in self._sealed:
             raise GuestError(
                 Code.FAILED_PRECONDITION,
@@ -208,8 +214,7 @@ class Grants:
                 f"{GRANTS_MAX} approvals stand already",
                 resolution="runner approvals withdraw ID",
             )
-        self._keep([*left, *made], [*self._sealed, *([scope] if seal else [])])
-        return made
+        return [*left, *made]
 
     def allowing(self, context: ToolContext, offered: Iterable[Offer]) -> Grant | None:
         """The grant that allows a call of which this is offered; None if there is none."""

@@ -237,6 +237,26 @@ class ToolPipeline:
         view._gate = replace(self._gate, **gate)
         return view
 
+    def asks(self, name: str) -> bool:
+        """Whether a person is asked before every call of a tool that is there."""
+        tool = self._registry.get(name)
+        return tool is not None and self._gate.asks(tool)
+
+    def offer(self, command: str, project: str) -> Offer:
+        """What allows this command in a project, and nothing else. Raises `ToolError` where nothing
+        can: the policy refuses it, or it does not say all that it does."""
+        tool, reader = self._look_up("shell_exec"), self._reader(ToolContext("", "", "", ""))
+        shown = partial(self._render.text, reader=reader)
+        checked = check(tool, {"command": command}, shown, None, self.paths.of_session(project))
+        self._commands.check(command)
+        found = [each for each in offers(tool, checked, shown) if each.text.startswith("`")]
+        if not found:
+            raise ToolError(
+                f"{command!r:.80} cannot be allowed: only one short plain command can, without "
+                "operators, variables, patterns, or a program that runs another"
+            )
+        return found[0]
+
     def tools(self) -> list[Tool]:
         """The tools on offer."""
         return [tool for tool in self._registry.all() if not self._gate.refusal(tool)]
@@ -357,7 +377,7 @@ class ToolPipeline:
             record.granted = grant.told(ctx.time_zone)
         must_ask = bool(asked) or (self._gate.asks(tool) and grant is None)
         record.asked = must_ask and approve is not None
-        question = self._named(asked) if asked else self._question(checked)
+        question = self._named(asked) if any(asked.values()) else self._question(checked)
         asking = replace(ctx, offers=offered if ctx.session_id else ())
         await self._gate.admit(asking, tool, question, approve, must_ask=must_ask)
         in_files = check_paths(tool, checked, self.paths)

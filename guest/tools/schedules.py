@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, ClassVar, Final, cast
+from typing import Annotated, Any, ClassVar, Final, cast
 
 from pydantic import Field
 from wire.errors import Code
@@ -29,6 +29,11 @@ _BUDGET: Final = "The most that one run may cost, in US dollars; 0: no limit of 
 _DAY: Final = "The most that all its runs of a day may cost, in US dollars; 0: no limit."
 _CONDITION: Final = f"Checked first, without a model; a run begins only if it is met: {CONDITIONS}."
 _MODEL: Final = "Of its runs, 'provider:model'; empty: the configured one."
+_ALLOW: Final = (
+    "Commands that its runs may call without a question, each exactly; the user is asked for all "
+    "of them now, and never again."
+)
+_COMMAND_MAX_CHARS: Final = 300
 _AGAIN: Final = "Begin a run once more if the agent was killed during it."
 
 
@@ -44,7 +49,9 @@ class ScheduleArguments(Arguments):
     model: str | None = Field(default=None, max_length=200, description=_MODEL)
 
     def changes(self) -> Changes:
-        return cast(Changes, self.model_dump(exclude_none=True, exclude={"schedule", "here"}))
+        return cast(
+            Changes, self.model_dump(exclude_none=True, exclude={"schedule", "here", "allow"})
+        )
 
 
 class CreateArguments(ScheduleArguments):
@@ -55,6 +62,9 @@ class CreateArguments(ScheduleArguments):
         min_length=1, max_length=INSTRUCTIONS_MAX_CHARS, description=_INSTRUCTIONS
     )
     here: bool = Field(default=False, description="Run in this session, not in new ones.")
+    allow: list[Annotated[str, Field(max_length=_COMMAND_MAX_CHARS)]] = Field(
+        default=[], max_length=20, description=_ALLOW
+    )
 
 
 class NamedArguments(Arguments):
@@ -96,6 +106,7 @@ def schedule_tools(book: ScheduleBook) -> list[Tool]:
             "when it runs next, and what the notes of the answer say.",
             arguments=CreateArguments,
             run=tools.create,
+            asks=_asks,
         ),
         reads(
             name="schedule_list",
@@ -130,6 +141,8 @@ class _ScheduleTools:
         self._book = book
 
     async def create(self, context: ToolContext, given: CreateArguments) -> ToolOutput:
+        if given.allow and context.reply is None:
+            raise ToolError("allow: only a conversation can ask the user for it; leave it out")
         wanted = given.changes()
         if context.time_zone:
             wanted["time_zone"] = context.time_zone
@@ -142,6 +155,8 @@ class _ScheduleTools:
                 made_by="agent",
                 made_in=context.session_id,
                 material=context.material,
+                allow=given.allow,
+                channel=context.channel,
             )
         return ToolOutput(_shown(made), summary=f"Scheduled: {made.schedule_id}")
 
@@ -167,6 +182,11 @@ class _ScheduleTools:
             schedule, found = await self._book.runs(given.schedule, given.limit)
         told = [{"told": receipt(each, schedule.zone), "turn": each.turn_id} for each in found]
         return ToolOutput({"runs": told}, count=len(told))
+
+
+async def _asks(context: ToolContext, given: CreateArguments) -> dict[str, str]:  # noqa: ARG001
+    """What a schedule may do is asked for, whatever the operator's settings."""
+    return {"allow": ""} if given.allow else {}
 
 
 def _shown(schedule: Schedule) -> dict[str, Any]:
@@ -197,7 +217,10 @@ def _refusing() -> Iterator[None]:
     try:
         yield
     except GuestError as error:
-        mendable = (Code.INVALID_ARGUMENT, Code.NOT_FOUND, Code.RESOURCE_EXHAUSTED)
+        mendable = (
+            *(Code.INVALID_ARGUMENT, Code.NOT_FOUND),
+            *(Code.RESOURCE_EXHAUSTED, Code.FAILED_PRECONDITION),
+        )
         if error.code not in mendable:
             raise
         hint = f"; {error.resolution}" if error.resolution else ""

@@ -105,6 +105,7 @@ def _show(schedule: pb.Schedule, *, json: bool = False) -> None:
         "only if": schedule.condition,
         "model": schedule.model,
         "project": schedule.project,
+        "may": ", ".join(schedule.allowed),
         "if lost": "begun once more" if schedule.again else "",
         "if the one before is on": "waits" if schedule.queue else "",
     }
@@ -140,6 +141,13 @@ def create(
     condition: Condition = None,
     model: Model = None,
     project: Project = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COMMAND",
+            help="A command that its runs may call without a question, exactly; may be repeated.",
+        ),
+    ] = None,
     again: Again = None,
     queue: Queue = None,
     json: AsJson = False,

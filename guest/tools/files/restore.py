@@ -35,7 +35,7 @@ class Restorer:
     """Puts files back. Any thread may call."""
 
     def __init__(self, roots: Roots, changes: Changes) -> None:
-        self._roots = roots
+        self.roots = roots
         self.changes = changes
         self._directories = {
             project.name: Directories(root, project, None)
@@ -54,7 +54,7 @@ class Restorer:
         """Put back what these files were. Raises `GuestError` if a turn runs that changes files."""
         reply, turn_id = pb.UndoFilesReply(), f"undo-{uuid.uuid4()}"
         turn, removed = f"{session_id} {turn_id}", set[str]()
-        with self._roots.changing, self.changes.taking_back(turn):
+        with self.roots.changing, self.changes.taking_back(turn):
             for each in changed:
                 if each.is_directory:
                     continue
@@ -90,17 +90,17 @@ class Restorer:
             raise _AsksError(_SINCE)
         if not (each.by_tool or not_only_tools):
             raise _AsksError(_DURING)
-        location = self._roots.paths.parse(each.whole)
+        location = self.roots.paths.parse(each.whole)
         with self._directory(each.project, location, create=each.before is not None) as directory:
             name = location.parts[-1]
-            self._roots.must_be_changeable(location, directory, name)
+            self.roots.must_be_changeable(location, directory, name)
             status = self._as_seen(directory, name, now)
             if each.before is None:
                 os.unlink(name, dir_fd=directory)
             elif each.before.kind == "l":
                 self._link(directory, location, data or b"")
             else:
-                self._roots.require_room(location, len(data or b""))
+                self.roots.require_room(location, len(data or b""))
                 regular = status if status and stat.S_ISREG(status.st_mode) else None
                 mode = int(each.before.kind[1:], 8) & 0o777
                 replace(location, directory, name, data or b"", regular, mode)
@@ -147,7 +147,7 @@ class Restorer:
         try:
             for depth, part in enumerate(above if create else ()):
                 with directories.open("/".join(above[:depth])) as here, suppress(FileExistsError):
-                    self._roots.must_be_changeable(location, here, part)
+                    self.roots.must_be_changeable(location, here, part)
                     os.mkdir(part, 0o755, dir_fd=here)
                     _give(here, part)
             with directories.open("/".join(above)) as here:
@@ -158,10 +158,10 @@ class Restorer:
 
     def _remove_empty(self, each: Changed) -> None:
         with suppress(OSError, ToolError):
-            location = self._roots.paths.parse(each.whole)
+            location = self.roots.paths.parse(each.whole)
             with self._directory(each.project, location, create=False) as directory:
                 name = PurePosixPath(each.path).name
-                self._roots.must_be_changeable(location, directory, name)
+                self.roots.must_be_changeable(location, directory, name)
                 os.rmdir(name, dir_fd=directory)
 
 

@@ -231,6 +231,19 @@ class Roots:
                     return None if b"\0" in head else head.decode(errors="replace")
         return None
 
+    def mark(self, path: str, project: str = "") -> str:
+        """What is another text when a file, or the names in a directory, have changed; empty where
+        there is nothing. Raises `ToolError`, `OSError`."""
+        with suppress(FileNotFoundError):
+            location = self.paths.parse(self.paths.of_session(project).anchored(path))
+            descriptor = self._open(location, os.O_PATH)
+            try:
+                found = os.fstat(descriptor)
+            finally:
+                os.close(descriptor)
+            return f"{found.st_ino} {found.st_size} {found.st_mtime_ns}"
+        return ""
+
     @contextmanager
     def directory(self, location: Location) -> Iterator[int]:
         """An existing directory, opened for listing."""
