@@ -247,6 +247,7 @@ class Recording:
         self.outcome = ""
         self.asked = False  # whether a person was asked before it ran
         self.granted = ""  # what a person has allowed before, if that allowed it
+        self.receipt = ""  # what the run of a schedule took
 
     async def begin(self, about: str) -> None:
         """Tell that the call is about to run. Raises like `CallReporter.begin`."""
@@ -269,6 +270,7 @@ class Recording:
                     note_ids=note_ids,
                     asked=self.asked,
                     granted=self.granted,
+                    receipt=self.receipt,
                 )
             )
 

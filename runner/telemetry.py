@@ -48,13 +48,15 @@ _WORDS: Final = {
     "channel": _ID,
     "session": _ID,
     "turn": _ID,
+    "schedule": _ID,
+    "slot": r"[0-9TZ:.-]{0,32}",
     "operation": r"(save|update|search|embed|rerank)",
     "kind": "(memory|typed_memory|working_memory)",
     "note_id": _ID,
     "model": r"[a-z]{1,16}:?[A-Za-z0-9._:/@-]{0,100}",
 }
 WORDS: Final = {name: re.compile(pattern, re.ASCII) for name, pattern in _WORDS.items()}
-COUNTS: Final = frozenset({"input_tokens", "output_tokens", "cached_tokens"})
+COUNTS: Final = frozenset({"input_tokens", "output_tokens", "cached_tokens", "cost"})
 _COUNT_MAX: Final = 10**12
 _PAST_NS: Final = 2 * 86_400 * 10**9
 _FUTURE_NS: Final = 60 * 10**9

@@ -107,13 +107,17 @@ BRIEF: Final[Mapping[str, tuple[str, dict[str, str]]]] = {
             "name": "a few words",
             "tools": "the only ones of its runs",
             "budget_usd": "most that one run may cost",
+            "day_usd": "most that all of a day may",
+            "condition": "checked first, without a model: 'changed PATH', 'command COMMAND', 'due'",
+            "model": "provider:model",
+            "allow": "commands that its runs may call without a question; the user is asked now",
         },
     ),
     "schedule_list": ("Lists the schedules, and when each runs next.", {}),
     "schedule_update": (
         "Changes, pauses or resumes a schedule.",
         {"schedule": "id or name", "when": "", "instructions": "", "name": "", "tools": ""}
-        | {"budget_usd": "", "paused": ""},
+        | {"budget_usd": "", "day_usd": "", "condition": "", "model": "", "paused": ""},
     ),
     "schedule_delete": ("Deletes a schedule with its history.", {"schedule": "id or name"}),
     "schedule_runs": (

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -20,7 +21,7 @@ from guest.memory.usage import UNITS_PER_DOLLAR
 from guest.notices.reminders import Reminders
 from guest.schedules import timing
 from guest.schedules.book import NOT_IN_RUNS, Changes, ScheduleBook, bad
-from guest.schedules.scheduler import NOTHING, SILENT, Ran, receipt
+from guest.schedules.scheduler import NOTHING, SILENT, Ran, receipt, took
 from guest.schedules.store import Schedule, Slot
 from guest.schedules.timing import stored
 from guest.tools.base import Offer, ToolContext
@@ -28,6 +29,7 @@ from guest.tools.files.roots import Roots
 from guest.tools.grants import Grants
 from guest.tools.grants import schedule as _scope
 from guest.tools.pipeline import ToolPipeline
+from guest.watch import CallReporter
 
 CHANNEL: Final = "schedule"
 COMMANDS: Final = "shell_exec"
@@ -57,6 +59,7 @@ class ScheduledTurns:
     reminders: Reminders
     user_id: str
     now: Callable[[], datetime]
+    witness: CallReporter
 
     async def __call__(self, schedule: Schedule, slot: Slot) -> Ran:
         """Run a slot to its end. Raises `WireError`."""
@@ -82,10 +85,28 @@ class ScheduledTurns:
             account=Account(None if left is None else {"usd": max(0, left - slot.cost)}),
             sources=() if schedule.made_by == "user" else (f"schedule {schedule.name}",),
         )
-        turn = await self.start(request)
-        assert turn.task is not None
-        await asyncio.wait([turn.task])
-        ran = await _ran(turn)
+        ran, began = Ran(failed=True, text="cancelled"), time.monotonic()
+        record = self.witness.recording(
+            pb.CallBegun(
+                tool="schedule",
+                safety="side_effecting",
+                session_id=slot.session_id,
+                turn_id=slot.turn_id,
+                channel=CHANNEL,
+                actor="automatic",
+                must_be_recorded=True,
+            )
+        )
+        await record.begin(f"{schedule.schedule_id} {slot.slot}")
+        try:
+            turn = await self.start(request)
+            assert turn.task is not None
+            await asyncio.wait([turn.task])
+            ran = await _ran(turn)
+        finally:
+            record.receipt = took(ran)
+            milliseconds = round((time.monotonic() - began) * 1000)
+            record.end("failed" if ran.failed else "ok", milliseconds)
         of_day = schedule.day_budget and left != schedule.budget
         return replace(ran, capped=bool(of_day and request.account.reached))
 
@@ -115,7 +136,8 @@ class ScheduledTurns:
         ended = json.loads(result.data_json or "{}")
         code = ended.get("exit_code", -1)
         if result.is_error or ended.get("timed_out") or not 0 <= code < _NOT_RUN:
-            raise bad("condition", f"`{what:.80}`: {result.summary}")
+            why = "timed out" if ended.get("timed_out") else f"exit code {code}"
+            raise bad("condition", f"`{what:.80}`: {result.summary if result.is_error else why}")
         return code == 0, ""
 
     async def admit(self, schedule: Schedule, allow: Sequence[str]) -> str:

@@ -201,6 +201,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
             *(pipeline, self.start_inside, self._sessions.create, self._resolved),
             *(restorer.roots, self.reminders.reminders, self._user_id),
             now=lambda: self.scheduler.now,
+            witness=self._witness,
         )
         self.scheduler.look = runs.look
         self._calls = ToolCalls(memory.user_id, pipeline, self._approvals, self._sessions)

@@ -63,11 +63,7 @@ cannot be checked."""
 
 def receipt(slot: Slot, zone: str) -> str:
     """One line about a slot, for a person."""
-    when = zones.minute(slot.slot, zone)
-    kept = f", kept {slot.notes} {_plural(slot.notes, 'note')}" * bool(slot.notes)
-    cost = f"cost {dollars(slot.cost / UNITS_PER_DOLLAR)}"
-    used = f"{cost}, {slot.calls} "
-    used += _plural(slot.calls, "tool") + kept
+    when, used = zones.minute(slot.slot, zone), took(slot)
     match slot.state:
         case "running":
             return f"runs since {when}"
@@ -76,7 +72,8 @@ def receipt(slot: Slot, zone: str) -> str:
         case "failed":
             return f"failed at {when}, {used}: {slot.detail}"
         case "unknown":
-            return f"began at {when}, {cost}; how it ended is unknown: {slot.detail}"
+            cost = dollars(slot.cost / UNITS_PER_DOLLAR)
+            return f"began at {when}, cost {cost}; how it ended is unknown: {slot.detail}"
         case "skipped":
             return f"skipped at {when}: the run before it was still on"
         case "idle" | "unchecked" | "capped":
@@ -89,6 +86,12 @@ def receipt(slot: Slot, zone: str) -> str:
         case "missed" if slot.missed > 1:
             return f"missed {slot.missed:,} times from {when} on: {slot.detail}"
     return f"missed at {when}: {slot.detail}"
+
+
+def took(ran: Slot | Ran) -> str:
+    """What a run took, and what it kept."""
+    used = f"cost {dollars(ran.cost / UNITS_PER_DOLLAR)}, {ran.calls} {_plural(ran.calls, 'tool')}"
+    return f"{used}, kept {ran.notes} {_plural(ran.notes, 'note')}" if ran.notes else used
 
 
 def _plural(number: int, word: str) -> str:

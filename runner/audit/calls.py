@@ -49,7 +49,8 @@ class Call:
 
     `about` is the command, the path or the note's id that it was made with, without secrets; empty
     where that would tell the text of a note. `notes` are the ids of notes that it changed. `asked`:
-    a person was asked before it ran; `granted`: what one had allowed before, which allowed it.
+    a person was asked before it ran; `granted`: what one had allowed before, which allowed it. The
+    run of a schedule, with the tool "schedule", has a `receipt` of what it took.
     `number` is its line in the log, and what a cursor of `Calls.list` means.
     """
 
@@ -69,6 +70,7 @@ class Call:
     notes: tuple[str, ...] = ()
     asked: bool = False
     granted: str = ""
+    receipt: str = ""
 
     @classmethod
     def of(cls, begin: LogLine, end: LogLine | None = None) -> Self:
@@ -97,6 +99,7 @@ class Call:
             notes=tuple(ended.get("notes", ())),
             asked=ended.get("asked") is True,
             granted=ended.get("granted", ""),
+            receipt=ended.get("receipt", ""),
         )
 
 

@@ -233,7 +233,11 @@ class CallRecorder(GuestWatcher):
             duration_ms=min(ended.duration_ms, _DURATION_MAX_MS),
             notes=[fitting(_ID, each) for each in ended.note_ids[:_NOTES_MAX]],
             **({"asked": True} if ended.asked else {}),
-            **({"granted": visible_name(ended.granted[:_ABOUT_CHARS])} if ended.granted else {}),
+            **{
+                name: visible_name(text[:_ABOUT_CHARS])
+                for name, text in (("granted", ended.granted), ("receipt", ended.receipt))
+                if text
+            },
         )
 
     def close_open(self) -> None:

@@ -344,11 +344,14 @@ class Turns:
     async def _drive(self, turn: Turn) -> Outcome:
         context = turn.request.context
         known = {"channel": context.channel, "session": context.session_id, "turn": context.turn_id}
+        if context.schedule and turn.request.origin:
+            known |= {"schedule": context.schedule, "slot": turn.request.origin.slot}
         made_for = on_behalf_of(context.session_id, context.turn_id)
         with self._spans.step("turn", **known) as step, made_for:
             outcome = await self._run(turn)
             step.failed = isinstance(outcome, pb.TurnFailed)
             step.words["outcome"] = getattr(outcome, "code", "ok")
+            step.counts["cost"] = turn.request.account.of("usd")  # in billionths of a US dollar
             if isinstance(outcome, pb.TurnIncomplete):
                 step.words["outcome"] = "incomplete"
             return outcome

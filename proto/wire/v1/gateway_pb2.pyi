@@ -3673,6 +3673,7 @@ class CallEnded(_message.Message):
     NOTE_IDS_FIELD_NUMBER: _builtins.int
     ASKED_FIELD_NUMBER: _builtins.int
     GRANTED_FIELD_NUMBER: _builtins.int
+    RECEIPT_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
     outcome: _builtins.str
     """"ok", "refused", "failed" or "cancelled" """
@@ -3681,6 +3682,8 @@ class CallEnded(_message.Message):
     """a person was asked before it ran"""
     granted: _builtins.str
     """what a person had allowed before, and when; empty: that did not allow it"""
+    receipt: _builtins.str
+    """of the run of a schedule: what it took"""
     @_builtins.property
     def note_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """of notes that it changed"""
@@ -3694,10 +3697,11 @@ class CallEnded(_message.Message):
         note_ids: _abc.Iterable[_builtins.str] | None = ...,
         asked: _builtins.bool = ...,
         granted: _builtins.str = ...,
+        receipt: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "call_id", b"call_id", "duration_ms", b"duration_ms", "granted", b"granted", "note_ids", b"note_ids", "outcome", b"outcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "call_id", b"call_id", "duration_ms", b"duration_ms", "granted", b"granted", "note_ids", b"note_ids", "outcome", b"outcome", "receipt", b"receipt"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
