@@ -238,7 +238,7 @@ class SchedulesOfUser:
     async def runs(self, request: pb.ListScheduleRunsRequest) -> pb.ListScheduleRunsReply:
         limit = request.limit or _PAGE
         schedule, found = await self.book.runs(request.schedule, limit, request.before)
-        answers = await self.book.answers(found)
+        answers = await self.book.scheduler.schedules.answers(found)
         runs = [_run(each, schedule, answers.get(each.turn_id, "")) for each in found]
         return pb.ListScheduleRunsReply(runs=runs)
 

@@ -144,10 +144,6 @@ class ScheduleBook:
         schedule = await self._store.find(named)
         return schedule, await self._store.runs(schedule.schedule_id, limit, before)
 
-    async def answers(self, runs: Sequence[Slot]) -> dict[str, str]:
-        """The beginning of what the turns of these runs have answered, by their ids."""
-        return await self._store.answers(runs)
-
     def _changed(self, schedule: Schedule, wanted: Changes) -> Schedule:
         to: dict[str, Any] = {
             name: wanted[name]

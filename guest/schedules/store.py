@@ -246,11 +246,13 @@ SELECT {_SLOT} FROM slots WHERE schedule_id = ? AND (?2 = '' OR slot < ?2)
 """  # noqa: S608
 
 ANSWER_MAX_CHARS: Final = 4_000
-_ANSWERS: Final = f"""
-SELECT turn_id, substr(text, 1, {ANSWER_MAX_CHARS}), MAX(sequence) FROM conversation_events
+_ANSWERS_MAX_CHARS: Final = 200_000
+"""Of all the answers that are read at once, so that a reply can hold them."""
+_ANSWERS: Final = """
+SELECT turn_id, substr(text, 1, ?2), MAX(sequence) FROM conversation_events
     WHERE role = 'assistant' AND text <> '' AND (session_id, turn_id) IN
-        (SELECT value ->> 0, value ->> 1 FROM json_each(?)) GROUP BY turn_id
-"""  # noqa: S608
+        (SELECT value ->> 0, value ->> 1 FROM json_each(?1)) GROUP BY turn_id
+"""
 
 
 def owner_of(directory: Path) -> str:
@@ -457,7 +459,8 @@ class Schedules:
     async def answers(self, runs: Sequence[Slot]) -> dict[str, str]:
         """The beginning of what the turns of these runs have answered, by their ids."""
         turns = json.dumps([(each.session_id, each.turn_id) for each in runs if each.session_id])
-        found = await self._database.execute(_ANSWERS, (turns,))
+        most = min(ANSWER_MAX_CHARS, _ANSWERS_MAX_CHARS // max(1, len(runs)))
+        found = await self._database.execute(_ANSWERS, (turns, most))
         return {cast(str, turn): cast(str, text) for turn, text, _ in found.rows}
 
     def _advance(self, due: Schedule, following: datetime | None, now: str) -> list[Statement]:

@@ -4957,7 +4957,9 @@ class ScheduleRun(_message.Message):
     """for how many slots it stands: those from this one on, or without a run up to it"""
     reason: _builtins.str
     answer: _builtins.str
-    """its beginning, up to 4,000 characters; empty also where nothing was to be told"""
+    """Its beginning: 4,000 characters, fewer where more than 50 runs are listed; empty also where nothing
+    was to be told
+    """
     def __init__(
         self,
         *,

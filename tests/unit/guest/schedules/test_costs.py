@@ -61,3 +61,15 @@ async def test_a_run_that_was_killed_has_cost_what_it_asked_of_models(memory: Me
         request = ModelRequest(name, "s", "t", "answer", "openai", "m", "2026-01-02", "2026-01-02")
         await memory.usage.settle(request, Amount(9, 5, 1, 7), "reported")
     assert [each.cost for each in await store.lost(begins=True)] == [14]
+
+
+async def test_answers_that_are_read_at_once_are_no_longer_than_a_reply_can_be(
+    memory: Memory,
+) -> None:
+    store = schedules(memory)
+    await memory.conversations.create("s", "t", "schedule")
+    for role, text in (("assistant", "first"), ("assistant", "x" * 9_000), ("tool", "later")):
+        await memory.conversations.append("s", turn_id="t", role=role, text=text, payload="[]")
+    run = Slot("id", "", "done", session_id="s", turn_id="t")
+    assert await store.answers([run, replace(run, session_id="")]) == {"t": "x" * 4_000}
+    assert await store.answers([run] * 500) == {"t": "x" * 400}
