@@ -4,6 +4,7 @@ stands once in the history that asked, or is said to be unknown; one budget hold
 import asyncio
 import json
 import random
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,14 @@ from tests.support.crashing import delegating
 from tests.support.crashing.delegating import Agent, Host
 from tests.support.examples import SEED
 from tests.support.servers import openai_server as wire
-from tests.support.servers.openai_server import Reply, Request, openai_server
+from tests.support.servers.openai_server import OpenAIServer, Reply, Request, openai_server
 
 SUB_AGENTS = 3
 AT_ONCE = 4
 SLOW_S = 0.15
+BEGUN_S = 60
+ENDED_S = 3
+FEW = 10
 SHARE_BROKEN = 0.15
 BROKEN = (
     wire.error("500 Internal Server Error"),
@@ -60,17 +64,27 @@ async def killed_once(kind: type[Agent | Host], place: Path, run: int) -> tuple[
     async with openai_server(provider(chance)) as server:
         killed = kind(place, server.base_url)
         try:
-            for text, within_s in (("go", 1.2), ("next", 0.5)):
-                server.asked.clear()
+            for text, most in (("go", 2 * SUB_AGENTS + 2), ("next", 1)):
+                before = len(server.requests)
                 await killed.ask(text)
-                async with asyncio.timeout(60):
-                    await server.asked.wait()
-                await asyncio.sleep(chance.random() * within_s)
+                await asked(server, before, chance.randint(1, most))
+                await asyncio.sleep(chance.random() * SLOW_S)
                 await killed.kill()
             server.replies[:] = [provider(chance, breaks=False)]
             return await accounted(killed.path, server.base_url)
         finally:
             killed.close()
+
+
+async def asked(server: OpenAIServer, before: int, count: int) -> None:
+    """Wait until the provider was asked so often; fewer requests come where a turn fails."""
+    async with asyncio.timeout(BEGUN_S):
+        while len(server.requests) == before:
+            await asyncio.sleep(0.01)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(ENDED_S):
+            while len(server.requests) < before + count:
+                await asyncio.sleep(0.01)
 
 
 async def accounted(path: Path, base_url: str) -> tuple[int, int]:
@@ -130,5 +144,7 @@ async def test_a_kill_loses_and_repeats_no_answer(
     counts = await asyncio.gather(*map(one, range(runs)))
     begun, unknown = map(sum, zip(*counts, strict=True))
     print(f"{begun} sub-agents in {runs} runs, {unknown} unknown")
-    assert begun > runs
-    assert 0 < unknown < begun or runs < 10
+    assert begun
+    if runs > FEW:
+        assert begun > runs
+        assert 0 < unknown < begun
