@@ -320,7 +320,9 @@ class BackgroundCommands:
             number = int(value or 0) + 1
             return str(number)
 
-        if not await self._state.update(session_id, "commands", counted):
+        async with self._lock:  # one reply may start several
+            there = await self._state.update(session_id, "commands", counted)
+        if not there:
             raise ToolError("a command runs in the background of a conversation only")
         return number
 
