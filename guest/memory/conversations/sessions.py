@@ -32,7 +32,7 @@ from guest.memory.storage.changes import UNFOLLOWED, Background, bug, change_was
 from guest.memory.storage.erasure import Eraser
 from guest.memory.storage.sound import EPOCH
 
-_ATTEMPTS: Final = 3
+_ATTEMPTS: Final = 10
 _DISOWN: Final = "UPDATE sessions SET user_id = ? WHERE session_id = ?"
 _NOTICES: Final = "DELETE FROM notices WHERE session_id <> '' AND session_id = ?"
 _TELL_COPIES: Final = "UPDATE revisions SET removals = removals + 1 WHERE namespace = ?"
