@@ -36,6 +36,8 @@ const FIELDS = [
   { name: "budget_usd", says: "Limit of a run", kind: "number", more: true, hint: "In dollars. 0: no limit of its own." },
   { name: "day_usd", says: "Limit of a day", kind: "number", more: true, hint: "In dollars, for all its runs together." },
   { name: "tools", says: "Only these tools", kind: "words", more: true, hint: "Names with spaces between. Left empty: all." },
+  { name: "allow", says: "Commands that runs may call without asking", kind: "lines", more: true, once: true,
+    hint: "One a line. This is asked once: nothing is added later." },
   { name: "model", says: "Model", more: true, hint: "Left empty: the one that answers you." },
   { name: "project", says: "Project", more: true },
   { name: "time_zone", says: "Time zone", more: true },
@@ -43,6 +45,7 @@ const FIELDS = [
   { name: "queue", says: "wait for the run before, instead of being skipped", kind: "check", more: true },
 ];
 
+const RAN = new Set(["running", "done", "failed", "unknown"]);
 /** @type {Record<string, string>} */
 const BADGES = { done: "good", failed: "bad", unknown: "bad", missed: "warn", skipped: "warn", unchecked: "warn", capped: "warn" };
 
@@ -140,7 +143,7 @@ function One({ user, id }) {
         ${runs.map((each) => html`<li key=${each.slot} class="card">
           <p><span class="badge ${BADGES[each.state] || ""}">${each.state}</span> <${ForeignText} text=${each.told || ""} /></p>
           ${each.answer && html`<${Markdown} text=${each.answer} user=${user} />`}
-          ${each.session_id && each.turn_id && html`<p><a href=${href("chat", each.session_id)}>The conversation</a></p>`}
+          ${each.session_id && RAN.has(each.state) && html`<p><a href=${href("chat", each.session_id)}>The conversation</a></p>`}
         </li>`)}
       </ul>
       ${runs.length === limit && limit < MOST &&
