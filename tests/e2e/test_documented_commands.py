@@ -260,6 +260,7 @@ _COMPLETION: Final = "in its own shell: tests/unit/runner/cli/test_completion.py
 _INSTALLS: Final = "installs gigabytes from an index"
 
 _SCHEDULES: Final = "tests/e2e/test_schedules.py"
+_CONDITIONS: Final = "tests/integration/test_schedule_conditions.py"
 _PROJECTS: Final = "tests/e2e/test_projects.py"
 _SENT: Final = "sends to a service: tests/integration/test_notices_sent.py"
 NOT_HERE: Final[Mapping[str, str]] = {
@@ -269,6 +270,11 @@ NOT_HERE: Final[Mapping[str, str]] = {
         ("runner schedules list", "runner schedules show build", "runner schedules runs build"),
         _SCHEDULES,
     ),
+    'runner schedules create "every 5 minutes" "the build has failed: say why in two sentences" '
+    '--name build --if "command grep -q FAILED /shared/build.log" --model openai:gpt-5-mini '
+    "--day 0.10": _CONDITIONS,
+    'runner schedules create "0 7 * * 1-5" "pull, and tell me what is new" --allow "git pull" '
+    '--allow "git log"': _CONDITIONS,
     "runner stop --for-good": "tests/e2e/test_who_is_awake.py",
     "runner approvals list": "tests/e2e/test_asked_once.py",
     "runner approvals withdraw ID": "tests/e2e/test_asked_once.py",
