@@ -309,6 +309,7 @@ NOT_HERE: Final[Mapping[str, str]] = {
     'make fuzz ARGS="--one FILE"': _BY_HAND,
     "python -m bench.remote": _BY_HAND,
     "python -m bench.sizes": _BY_HAND,
+    "python -m bench.schedules": _BY_HAND,
     "python -m bench.importing --full": _BY_HAND,
     "python -m bench.many_users": _BY_HAND,
     "python -m bench.shell": _BY_HAND,
