@@ -38,6 +38,8 @@ QUIET_LOOKS: Final = 3
 SILENT_LOOKS: Final = 30
 """After so many looks at an agent that rests, or that does not answer, a woken host ends."""
 AT_ONCE: Final = max(os.cpu_count() or 1, 2)
+_YEARS: Final = range(2000, 9999)
+"""What an agent may say; nearer to the ends of the calendar nobody can calculate."""
 _LEAD: Final = timedelta(seconds=30)
 """So long before its time an agent is started, and before the one that starts in its place."""
 _LEAD_MAX: Final = STAYS - timedelta(minutes=1)
@@ -91,7 +93,7 @@ def keep(config: Config, user_id: str, hello: gateway_pb2.HelloReply) -> None:
         return
     try:
         at = datetime.fromisoformat(hello.next_due) if hello.next_due else None
-        if at is not None and at.tzinfo is None:
+        if at is not None and (at.tzinfo is None or at.year not in _YEARS):
             return
         known = Due.load(config, user_id)
         if at is None:
@@ -189,6 +191,7 @@ class Waker:
         self._at_once = at_once
         self.starts: dict[str, asyncio.Task[None]] = {}
         """Those that are on."""
+        self._rest: dict[str, datetime] = {}  # what an agent says anew starts it no sooner
         self._ended = asyncio.Event()
 
     async def run(self) -> None:
@@ -238,7 +241,10 @@ class Waker:
         found = []
         for user_id in set(known_users(config)) - self.starts.keys():
             due = Due.load(config, user_id)
-            if due and due.again_at <= self._clock() and not is_running(config, user_id):
+            rest = self._rest.get(user_id, _LONG_AGO)
+            if due is None or (due.again_at if due.attempts else rest) > self._clock():
+                continue
+            if not is_running(config, user_id):
                 found.append((user_id, due))
         return sorted(found, key=lambda each: each[1].at)
 
@@ -246,6 +252,7 @@ class Waker:
         tried = due.tried(self._clock())
         try:
             tried.save(config, user_id)
+            self._rest[user_id] = self._clock() + STAYS
             await asyncio.to_thread(self._start, user_id)
             log.info("the agent of %s runs for what is due at %s", user_id, due.at)
         except (WireError, OSError) as error:

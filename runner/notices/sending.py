@@ -77,9 +77,9 @@ def _sent(asked: dict[str, str]) -> str:
     service: Any = apprise.Apprise.instantiate(asked["url"], asset=asset)
     if service is None:
         return said.text or "apprise does not understand the address"
-    sent = service.notify(
-        title=asked["title"], body=asked["body"], overflow=apprise.OverflowMode.TRUNCATE
-    )
+    service.overflow_mode = apprise.OverflowMode.TRUNCATE
+    one = apprise.Apprise(service, asset=asset)  # which alone translates: text is no markup there
+    sent = one.notify(asked["body"], asked["title"], body_format=apprise.NotifyFormat.TEXT)
     return "" if sent else said.text or "the service did not take it"
 
 

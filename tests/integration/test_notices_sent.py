@@ -120,11 +120,15 @@ async def test_notices_go_out_by_egress_and_are_recorded(
             assert messages[0]["topic"] == "my-topic-4711"
             assert "rcpt TO:<u@example.org>" in said
 
-            notice = pb.AddNoticeRequest(kind="guest", text="it has failed", key="k")
+            text = 'see <a href="https://x.example/">this</a><img src=https://x.example/?data>'
+            notice = pb.AddNoticeRequest(kind="guest", text=text, key="k")
             async with await GatewayClient.open(await host.gateway(), channel_name="t") as agent:
                 await agent.add_notice(notice)
             await until(lambda: len(messages) == 2 and said.count(".") == 2)
-            assert messages[1]["message"] == "guest: it has failed"
+            assert messages[1]["message"] == f"guest: {text}"
+            assert [each for each in said if each.startswith("Content-Type")] == [
+                'Content-Type: text/plain; charset="utf-8"'
+            ] * 2  # no program of mail asks for what a model names there
             assert messages[1]["title"] == "Oxydra (alice): 1 notice"
             shown = str(await host.status()) + str(await host.get_egress())
         rows = Requests.locate(settings, "alice").list(Wanted(role="runner"))

@@ -125,3 +125,29 @@ async def test_an_answer_without_end_holds_nothing_up(front: Front, service: Pus
         async with asyncio.timeout(20):
             while front.alice.told.total() < 2:
                 await asyncio.sleep(0.01)
+
+
+@pytest.mark.attempt(
+    "a push service at the address of another one, for the connection that is open to it",
+    stopped_by="each message has a connection of its own: no answer is read",
+)
+async def test_no_connection_is_used_twice(front: Front, service: PushService) -> None:
+    callers, take = [], service.take
+
+    async def noted(request: web.BaseRequest) -> web.Response:
+        assert request.transport is not None
+        callers.append(request.transport.get_extra_info("peername"))
+        return await take(request)
+
+    service.take = noted  # type: ignore[method-assign]
+    async with open_http(front) as server, operator(front, server) as client:
+        assert (await client.put(HERE, json=Browser().subscription())).status_code == 200
+        for number in (1, 2):
+            text = f"t{number}"
+            front.alice.stored.append(
+                pb.StoredNotice(number=number, kind="guest", text=text, key=text)
+            )
+        async with asyncio.timeout(20):
+            while front.alice.told.total() < 2:
+                await asyncio.sleep(0.01)
+    assert len(set(callers)) == len(callers) == 2

@@ -9,7 +9,9 @@ import base64
 import json
 import shutil
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +31,8 @@ SUBSCRIPTIONS_MAX: Final = 20
 ENDPOINT_MAX_CHARS: Final = 1_000
 _SECRET_BYTES: Final = 16
 _HTTPS: Final = 443
+_ASKING: Final = ThreadPoolExecutor(4, "names of push services")
+"""A name server that is slow on purpose holds up nothing else here."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +126,8 @@ async def public_addresses(host: str) -> list[str]:
     """The addresses of a host, each of which anybody may reach. Raises `OSError` if it has none,
     and `PermissionError` for one of this machine, its network or a cloud's metadata."""
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, _HTTPS, type=socket.SOCK_STREAM)
+    ask = partial(socket.getaddrinfo, host, _HTTPS, type=socket.SOCK_STREAM)
+    found = await loop.run_in_executor(_ASKING, ask)
     addresses = [str(place[0]) for *_, place in found]
     ours = own_addresses()
     for address in addresses:

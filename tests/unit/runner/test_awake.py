@@ -144,6 +144,34 @@ async def test_fifty_stopped_users_are_started_once_each_a_few_at_once_and_end_a
     assert Due.load(machine.config, "user00") == Due(SEVEN + timedelta(days=1))
 
 
+async def test_an_agent_that_is_always_needed_now_is_not_started_without_end(
+    machine: Machine,
+) -> None:
+    machine.add("alice", machine.now)
+    started: list[str] = []
+    waker = Waker("serve", lambda: machine.config, started.append, clock=lambda: machine.now)
+    for _ in range(6 * 20):
+        await waker.look()
+        while waker.starts:
+            await asyncio.sleep(0.001)
+        keep(machine.config, "alice", HelloReply(next_due="", knows_due=True))
+        due = machine.now.isoformat()
+        keep(machine.config, "alice", HelloReply(next_due=due, knows_due=True))
+        machine.now += STEP
+    assert len(started) == 4  # in twenty minutes
+
+
+@pytest.mark.parametrize("said", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+async def test_no_time_that_an_agent_says_keeps_others_from_being_started(
+    machine: Machine, said: str
+) -> None:
+    machine.add("alice", SEVEN)
+    machine.add("bob", SEVEN)
+    keep(machine.config, "bob", HelloReply(next_due=said, knows_due=True))
+    await machine.lives(waker(machine), SEVEN)
+    assert machine.started["alice"] == 1
+
+
 async def test_what_cannot_start_is_told_and_tried_again_with_growing_pauses(
     machine: Machine,
 ) -> None:

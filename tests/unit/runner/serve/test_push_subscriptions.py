@@ -1,5 +1,8 @@
 """What a browser may say of its subscription, where this host sends to, and how many there are."""
 
+import asyncio
+import socket
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -81,6 +84,21 @@ async def test_a_public_address_is_one_of_another_machine(monkeypatch: pytest.Mo
     monkeypatch.setattr(subscriptions, "own_addresses", lambda: ["93.184.215.14"])
     with pytest.raises(PermissionError, match="this machine's own"):
         await public_addresses("93.184.215.14")
+
+
+async def test_name_servers_that_are_slow_hold_up_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answered = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answered.wait(30) and [])
+    asking = [asyncio.create_task(public_addresses("slow.example")) for _ in range(64)]
+    try:
+        await asyncio.sleep(0.01)
+        async with asyncio.timeout(5):
+            await asyncio.to_thread(int)
+    finally:
+        answered.set()
+        await asyncio.gather(*asking)
 
 
 def test_each_user_has_so_many_and_they_end(tmp_path: Path) -> None:
