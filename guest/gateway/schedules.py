@@ -232,14 +232,14 @@ class SchedulesOfUser:
         return pb.DeleteScheduleReply(schedule=self._message(deleted))
 
     async def run(self, request: pb.RunScheduleRequest) -> pb.ScheduleRun:
-        schedule, slot = await self.book.run(request.schedule)
-        return _run(slot, schedule)
+        _, slot = await self.book.run(request.schedule)
+        return _run(slot)
 
     async def runs(self, request: pb.ListScheduleRunsRequest) -> pb.ListScheduleRunsReply:
         limit = request.limit or _PAGE
-        schedule, found = await self.book.runs(request.schedule, limit, request.before)
+        _, found = await self.book.runs(request.schedule, limit, request.before)
         answers = await self.book.scheduler.schedules.answers(found)
-        runs = [_run(each, schedule, answers.get(each.turn_id, "")) for each in found]
+        runs = [_run(each, answers.get(each.turn_id, "")) for each in found]
         return pb.ListScheduleRunsReply(runs=runs)
 
     def _message(self, schedule: Schedule) -> pb.Schedule:
@@ -249,7 +249,7 @@ class SchedulesOfUser:
             pb.Schedule,
             schedule,
             text=schedule.instructions,
-            when=schedule.timing,
+            when=schedule.when,
             time_zone=schedule.zone,
             budget_usd=schedule.budget / UNITS_PER_DOLLAR,
             day_usd=schedule.day_budget / UNITS_PER_DOLLAR,
@@ -270,11 +270,11 @@ def _wanted(request: pb.CreateScheduleRequest | pb.ChangeScheduleRequest) -> Cha
     return cast(Changes, {name: given[name] for name in names if given.get(name) is not None})
 
 
-def _run(slot: Slot, schedule: Schedule, answer: str = "") -> pb.ScheduleRun:
+def _run(slot: Slot, answer: str = "") -> pb.ScheduleRun:
     return convert.message(
         pb.ScheduleRun,
         slot,
-        told=receipt(slot, schedule.zone),
+        told=receipt(slot),
         began_at=slot.began if slot.state != "missed" else "",
         ended_at=slot.ended,
         cost_usd=slot.cost / UNITS_PER_DOLLAR,

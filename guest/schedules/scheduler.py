@@ -61,9 +61,9 @@ Look = Callable[[Schedule], Awaitable[tuple[bool, str]]]
 cannot be checked."""
 
 
-def receipt(slot: Slot, zone: str) -> str:
-    """One line about a slot, for a person."""
-    when, used = zones.minute(slot.slot, zone), took(slot)
+def receipt(slot: Slot) -> str:
+    """One line about a slot, for the user, in whose time zone its times are."""
+    when, used = zones.minute(slot.slot), took(slot)
     match slot.state:
         case "running":
             return f"runs since {when}"
@@ -80,7 +80,7 @@ def receipt(slot: Slot, zone: str) -> str:
             did = {"idle": "checked", "unchecked": "not checked", "capped": "not run"}[slot.state]
             why = slot.detail or "nothing to do"
             if slot.missed > 1:
-                when = f"{zones.minute(slot.began, zone)} to {when}"
+                when = f"{zones.minute(slot.began)} to {when}"
                 return f"{did} {slot.missed:,} times, {when}: {why}"
             return f"{did} at {when}: {why}"
         case "missed" if slot.missed > 1:
@@ -403,10 +403,10 @@ class Scheduler:
 
     async def _tell(self, schedule: Schedule, slot: Slot, text: str = "") -> None:
         """Store the notice of a slot, once."""
-        said = f"{schedule.name}: {receipt(slot, schedule.zone)}"
+        said = f"{schedule.name}: {receipt(slot)}"
         await self._outbox.add(
             "schedule",
-            f"{said}\n\n{text}" if text else said,
+            f"{said}:\n\n{text}" if text else said,
             key=f"schedule:{slot.schedule_id}:{slot.slot}:{slot.state}:{slot.missed}",
             session_id=slot.session_id if slot.turn_id else "",
             turn_id=slot.turn_id,

@@ -82,6 +82,12 @@ class Schedule:
     day_budget: int = 0
     capped: bool = False
 
+    @property
+    def when(self) -> str:
+        """Its timing for a person: a moment as it is in its zone."""
+        once = isinstance(self.times, Once)
+        return zones.minute(self.timing, self.zone) if once else self.timing
+
     def day(self, moment: datetime) -> str:
         """The date of a moment in its zone."""
         return zones.local(stored(moment), self.zone)[:10]

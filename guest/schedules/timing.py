@@ -90,7 +90,7 @@ class Every:
             number, rest = divmod(self.step, timedelta(**{f"{name}s": 1}))
             if not rest:
                 break
-        return f"every {number} {name}s"
+        return f"every {name}" if number == 1 else f"every {number} {name}s"
 
     def next(self, after: datetime) -> datetime | None:
         return self._slot(max(0, (after - self.start) // self.step) + 1)

@@ -179,8 +179,8 @@ class _ScheduleTools:
 
     async def runs(self, context: ToolContext, given: RunsArguments) -> ToolOutput:  # noqa: ARG002
         with _refusing():
-            schedule, found = await self._book.runs(given.schedule, given.limit)
-        told = [{"told": receipt(each, schedule.zone), "turn": each.turn_id} for each in found]
+            _, found = await self._book.runs(given.schedule, given.limit)
+        told = [{"told": receipt(each), "turn": each.turn_id} for each in found]
         return ToolOutput({"runs": told}, count=len(told))
 
 
@@ -194,7 +194,7 @@ def _shown(schedule: Schedule) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "id": schedule.schedule_id,
         "name": schedule.name,
-        "when": schedule.timing,
+        "when": schedule.when,
         "time_zone": schedule.zone,
         "next": [each.replace(".000000", "") for each in upcoming],
         "instructions": schedule.instructions,

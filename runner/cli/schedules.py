@@ -10,7 +10,7 @@ from wire.zones import minute
 from runner.cli.agent import ask_agent, set_time
 from runner.cli.memory.notes import first_of
 from runner.cli.options import AsJson, Options
-from runner.cli.output import Shape, one_line
+from runner.cli.output import Shape, lately, one_line, to_the_second
 
 schedules = typer.Typer()
 
@@ -56,11 +56,18 @@ def _state(schedule: pb.Schedule) -> str:
     return "paused" if schedule.paused else "" if schedule.next else "ended"
 
 
+def _when(schedule: pb.Schedule) -> str:
+    """When it is due, with its zone where that is not the user's."""
+    zone = schedule.time_zone
+    elsewhere = any(minute(each, zone) != to_the_second(each)[:16] for each in schedule.next)
+    return one_line(f"{schedule.when} ({zone})" if elsewhere else schedule.when)
+
+
 SCHEDULES: Final = Shape[pb.Schedule](
     {
         "id": lambda each: each.schedule_id,
         "name": lambda each: one_line(each.name),
-        "when": lambda each: one_line(each.when),
+        "when": _when,
         "next": lambda each: minute(each.next[0], each.time_zone) if each.next else "",
         "": _state,
     },
@@ -70,7 +77,7 @@ SCHEDULES: Final = Shape[pb.Schedule](
 )
 RUNS: Final = Shape[pb.ScheduleRun](
     {
-        "slot": lambda each: one_line(each.slot[:16].replace("T", " ") + "Z"),
+        "due": lambda each: lately(each.slot),
         "state": lambda each: each.state,
         "cost": lambda each: dollars(each.cost_usd),
         "what": lambda each: one_line(

@@ -25,7 +25,7 @@ def test_work_that_begins_by_itself_is_made_run_told_and_taken_away(household: H
         assert "ran at" in runs[0]["told"]
         shown = " ".join(household.works("schedules", "runs", "build").split())
         assert f"sent 1 notice: {runs[0]['answer'].split()[0]}" in shown
-        assert "sent 1 notice" in household.works("notices")
+        assert "sent 1 notice: " in " ".join(household.works("notices").split())
         turns = household.works("sessions", "show", runs[0]["session_id"])
         assert "what do you know about tea" in turns
         assert "paused" in household.works("schedules", "pause", "build")

@@ -48,8 +48,8 @@ LOAD_AGAIN_S: Final = 300.0
 _LOAD_S: Final = 1.0
 _AWAY: Final = "has not been heard of for ten minutes: the host that ran it is away"
 _REPLACED: Final = (
-    "was ended because the shell guest started anew: it was restarted or died, a project was "
-    "opened or closed, or a hidden file was replaced"
+    "was ended because the shell guest started anew: it was stopped, restarted or died, a "
+    "project was opened or closed, or a hidden file was replaced"
 )
 
 

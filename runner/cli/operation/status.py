@@ -71,7 +71,8 @@ def when_due(options: Options, config: Config) -> str:
     starts = f"{who} starts the agent for it"
     if not who:
         starts = f"nobody starts the agent for it; {options.command('serve')} would"
-    told = f"due next: {to_the_second(due.at.isoformat())}; {starts}"
+    is_due = "due next" if due.at > datetime.now(UTC) else "due since"
+    told = f"{is_due}: {to_the_second(due.at.isoformat())}; {starts}"
     if due.problem:
         again = to_the_second(due.again_at.isoformat())
         told += f"; start {due.attempts} failed, the next is tried at {again}: {due.problem}"

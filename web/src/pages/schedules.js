@@ -75,7 +75,7 @@ function All({ user }) {
       key: each.schedule_id,
       cells: [
         html`<a href=${href("schedules", each.schedule_id)}><${ForeignText} text=${each.name} /></a>`,
-        each.when,
+        each.time_zone === zone() ? each.when : `${each.when} (${each.time_zone})`,
         html`<${State} schedule=${each} />`,
         money(each.spent_month_usd) || "$0",
         money(each.spent_usd) || "$0",
@@ -94,7 +94,7 @@ const State = ({ schedule: { running, paused, next = [] } }) =>
   running
     ? html`<span class="busy">runs now</span>`
     : paused
-      ? html`<span class="badge warn">paused</span>`
+      ? html`<span><span class="badge warn">paused</span></span>`
       : html`<span>${fullTime(next[0] || "") || "is over"}</span>`;
 
 /** @param {{user: string, id: string}} props */

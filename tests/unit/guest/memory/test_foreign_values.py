@@ -141,7 +141,7 @@ async def use(memory: Memory) -> set[str]:
     for schedule in await schedules(memory).page(10):
         assert isinstance(schedule.instructions, str)
         for slot in await schedules(memory).runs(schedule.schedule_id, 10):
-            assert isinstance(receipt(slot, "UTC"), str)
+            assert isinstance(receipt(slot), str)
     await Scheduler(schedules(memory), Outbox(memory.store.database, memory.user_id), never).tick()
     await memory.statistics()
     parts = [part async for part in memory.export()]

@@ -54,7 +54,7 @@ class Days:
 
     async def history(self) -> list[str]:
         heart = await self.store.find("heart")
-        return [receipt(each, "UTC") for each in await self.store.runs(heart.schedule_id, 500)]
+        return [receipt(each) for each in await self.store.runs(heart.schedule_id, 500)]
 
     async def told(self) -> list[str]:
         return [each.text for each in await self.outbox.newest(50)]

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from guest.schedules.store import Schedule
 from guest.schedules.timing import Cron, Slots, parse, too_late
 from tests.support.schedules.model import ZONES, CronModel, changes
 
@@ -92,3 +93,20 @@ def test_a_slot_is_too_late_after_half_its_interval_or_twelve_hours() -> None:
         assert slot is not None
         assert not too_late(times, slot, slot + most)
         assert too_late(times, slot, slot + most + late)
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("every 1 hours", "every hour"),
+        ("every 60 minutes", "every hour"),
+        ("every 90 minutes", "every 90 minutes"),
+        ("0 7 * * 1-5", "0 7 * * 1-5"),
+        ("2026-12-24 18:00", "2026-12-24 18:00"),
+    ],
+)
+def test_a_time_is_shown_as_a_person_writes_it_in_the_zone_of_its_schedule(
+    given: str, shown: str
+) -> None:
+    text = parse(given, "Asia/Tokyo", NOON).text
+    assert Schedule("", "", "", text, "Asia/Tokyo", NOON.isoformat()).when == shown
