@@ -103,6 +103,8 @@ class ScheduledTurns:
             assert turn.task is not None
             await asyncio.wait([turn.task])
             ran = await _ran(turn)
+            if schedule.day_budget:  # sub-agents that go on may spend nothing that is not counted
+                request.account.limits = {"usd": ran.cost}
         finally:
             record.receipt = took(ran)
             milliseconds = round((time.monotonic() - began) * 1000)

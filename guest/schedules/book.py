@@ -20,6 +20,7 @@ from guest.schedules.store import INSTRUCTIONS_MAX_CHARS, NAME_MAX_CHARS, Schedu
 NOT_IN_RUNS: Final = frozenset(FAMILIES["schedules"])
 """Tools that no run has: what begins by itself makes nothing that does."""
 BUDGET_MAX_USD: Final = 1_000.0
+CONDITION_MAX_CHARS: Final = 500
 
 
 class Changes(TypedDict, total=False):
@@ -188,6 +189,8 @@ CONDITIONS: Final = (
 
 
 def _condition(text: str) -> str:
+    if len(text) > CONDITION_MAX_CHARS or "\0" in text:
+        raise bad("condition", f"it must have at most {CONDITION_MAX_CHARS} characters")
     kind, _, what = " ".join(text.split(maxsplit=1)).partition(" ")
     what = what.strip()
     if kind in ("", "none") and not what:

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
@@ -89,8 +89,11 @@ class Schedule:
         return zones.minute(self.timing, self.zone) if once else self.timing
 
     def day(self, moment: datetime) -> str:
-        """The date of a moment in its zone."""
-        return zones.local(stored(moment), self.zone)[:10]
+        """The date of a moment in its zone; that of the day after where costs are counted there
+        already, because a clock was set back over midnight: no day has two caps."""
+        days = (moment, moment + timedelta(days=1))
+        today, next_day = (zones.local(stored(each), self.zone)[:10] for each in days)
+        return next_day if self.spent_on == next_day else today
 
     def costs(self, moment: datetime) -> tuple[int, int, int]:
         """What its runs have cost: all, those of the month and those of the day."""

@@ -166,6 +166,8 @@ async def test_a_run_may_do_what_its_schedule_was_made_with_and_never_more() -> 
         ({"allow": ["sh -c 'rm x'"]}, "allow: .* cannot be allowed"),
         ({"allow": ["$EDITOR x"]}, "allow: .* cannot be allowed"),
         ({"condition": "soon"}, "condition: 'soon' is not 'changed PATH'"),
+        ({"condition": f"changed {'x' * 500}"}, "condition: it must have at most 500"),
+        ({"condition": "changed a\0b"}, "condition: it must not hold NUL"),
         ({"condition": "command a | b"}, "condition: 'a | b' cannot be allowed"),
         ({"model": "nobody:x"}, "cannot answer"),
         ({"project": "app"}, "project: 'app' is not open; open are: none"),

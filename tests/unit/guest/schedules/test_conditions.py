@@ -1,20 +1,28 @@
 """What is checked before a run, without a model: it costs nothing, and history does not grow."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 from wire.errors import Code
+from wire.v1 import gateway_pb2 as pb
 
+from guest.agent.budget import Account, AccountReached
+from guest.agent.turn import TurnRequest
 from guest.errors import GuestError
+from guest.gateway.schedules import ScheduledTurns
+from guest.gateway.turns.registry import Turn
 from guest.memory.memory import Memory
-from guest.memory.usage import UNITS_PER_DOLLAR
+from guest.memory.usage import UNITS_PER_DOLLAR, Amount
 from guest.notices.outbox import Outbox
 from guest.schedules.scheduler import Ran, Scheduler, receipt
 from guest.schedules.store import Schedule, Schedules, Slot
+from guest.watch import CallReporter
 from tests.support.memory.store import FakeEmbedder, opened
 
 BEGAN = datetime(2026, 3, 1, tzinfo=UTC)
@@ -150,3 +158,44 @@ async def test_checks_that_a_pause_of_the_machine_left_out_are_not_told(memory: 
         "missed 95 times from 2026-03-01 00",
         "checked 4 times, 2026-03-01 00",
     ]
+
+
+def test_a_clock_that_is_set_back_over_midnight_gives_no_second_cap() -> None:
+    spent = Schedule(
+        *("", "heart", "beat", "every 5 minutes", "UTC", BEGAN.isoformat()),
+        day_budget=2 * CENT,
+        spent_day=2 * CENT,
+        spent_on="2026-03-02",
+    )
+    before = BEGAN + timedelta(hours=23, minutes=59)
+    assert (spent.left(before), spent.day(before)) == (0, "2026-03-02")
+    assert spent.left(before + timedelta(days=1)) == 0
+    assert spent.left(before + timedelta(days=2)) == 2 * CENT
+    assert spent.left(before - timedelta(days=1)) == 2 * CENT
+
+
+async def test_a_sub_agent_that_goes_on_after_its_run_spends_nothing_that_is_not_counted() -> None:
+    started: list[TurnRequest] = []
+
+    async def start(request: TurnRequest) -> Any:
+        started.append(request)
+        with Account(None, request.account).taking("one", Amount(1, 1, cost=CENT)):
+            turn = Turn(request, Mock())
+        turn.outcome = pb.TurnCompleted(text="done")
+        turn.events.finish(turn.outcome)
+        turn.task = asyncio.create_task(AsyncMock(return_value=turn.outcome)())
+        return turn
+
+    runs = ScheduledTurns(
+        *(Mock(tools=lambda: ()), start, AsyncMock(), AsyncMock(), Mock(), Mock(), "alice"),
+        now=lambda: BEGAN,
+        witness=CallReporter(required=False),
+    )
+    heart = Schedule("heart", "heart", "beat", "", "UTC", "", day_budget=5 * CENT)
+    assert (await runs(heart, Slot("heart", BEGAN.isoformat(), "running"))).cost == CENT
+    goes_on = Account(None, started[0].account)
+    with (
+        pytest.raises(AccountReached),
+        goes_on.taking("two", Amount(1, 1, cost=1)),
+    ):
+        pass
