@@ -12,6 +12,7 @@ from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
 
 from guest.agent.budget import Account
+from guest.agent.failures import INTERRUPTED
 from guest.agent.turn import Origin, TurnRequest
 from guest.errors import GuestError, ToolError
 from guest.gateway import convert
@@ -194,6 +195,7 @@ async def _ran(turn: Turn) -> Ran:
         cost=turn.request.account.of("usd"),
         calls=sum(each.HasField("tool_started") for each in events),
         notes=len(kept),
+        interrupted=getattr(outcome, "code", "") == INTERRUPTED,
     )
 
 

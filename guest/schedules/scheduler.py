@@ -42,7 +42,7 @@ Clock = Callable[[], datetime]
 @dataclass(frozen=True)
 class Ran:
     """How a run has ended; `text` is the answer, or why it failed. `capped`: what is left of the
-    day's cap was not enough."""
+    day's cap was not enough. `interrupted`: the agent ended before it did."""
 
     failed: bool
     text: str
@@ -50,6 +50,7 @@ class Ran:
     calls: int = 0
     notes: int = 0
     capped: bool = False
+    interrupted: bool = False
 
 
 Run = Callable[[Schedule, Slot], Awaitable[Ran]]
@@ -350,6 +351,8 @@ class Scheduler:
                 passed, seen = await self._passed(schedule, slot, by_hand=by_hand)
                 if passed is None:
                     ran = await self.run(schedule, slot)
+                    if ran.interrupted:  # the next start goes on from it, as after a kill
+                        return
             except WireError as error:
                 ran = Ran(failed=True, text=error.brief)
             except Exception:

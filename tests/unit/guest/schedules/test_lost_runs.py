@@ -1,4 +1,5 @@
-"""Runs whose agent was killed: begun once more where that was asked for, within twelve hours."""
+"""Runs whose agent was killed or stopped: begun once more where that was asked for, within twelve
+hours."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -52,4 +53,30 @@ async def test_a_lost_run_is_begun_once_more_within_twelve_hours(
     assert len(begun) == attempt - 1
     (notice,) = await Outbox(database, "alice").newest(10)
     assert ("unknown" in notice.text) == (state == "unknown")
+    await database.close()
+
+
+@pytest.mark.parametrize(("again", "state"), [(True, "done"), (False, "unknown")])
+async def test_a_run_that_a_stop_interrupts_is_as_one_that_a_kill_did(
+    again: bool, state: str
+) -> None:
+    database = RamDatabase([sql for each in MIGRATIONS for sql in each.statements])
+    schedules = Schedules(database, Eraser(database), "alice", "host")
+    ends = iter(
+        [Ran(failed=True, text="interrupted", interrupted=True), Ran(failed=False, text="")]
+    )
+
+    async def run(*_: object) -> Ran:
+        return next(ends)
+
+    made = await schedules.create(
+        Schedule("", "daily", "do", "0 7 * * *", "UTC", stored(DUE - SECOND), again=again),
+        DUE - SECOND,
+    )
+    for expected in ("running", state):
+        scheduler = Scheduler(schedules, Outbox(database, "alice"), run, clock=lambda: DUE)
+        await scheduler.tick()
+        await scheduler.finish()
+        (slot,) = await schedules.runs(made.schedule_id, 10)
+        assert slot.state == expected
     await database.close()
