@@ -8,7 +8,7 @@ from wire.v1 import gateway_pb2
 from runner.cli.agent import ask_agent, find_grant, find_session
 from runner.cli.command_tree import session_ids
 from runner.cli.options import AsJson
-from runner.cli.output import Shape, one_line, to_the_second
+from runner.cli.output import Shape, local_day, one_line
 from runner.client.gateway import GatewayClient
 
 approvals = typer.Typer()
@@ -16,7 +16,7 @@ approvals = typer.Typer()
 GRANTS: Final = Shape[gateway_pb2.Grant](
     {
         "id": lambda grant: one_line(grant.grant_id),
-        "given": lambda grant: to_the_second(grant.given_at),
+        "given": lambda grant: local_day(grant.given_at),
         "through": lambda grant: one_line(grant.channel),
         "for": lambda grant: one_line(grant.scope),
         "allowed": lambda grant: one_line(grant.text),
