@@ -1,5 +1,6 @@
 """Conditions of schedules, the cap of their day and what they may do, in a whole agent."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -14,7 +15,7 @@ from wire.v1 import gateway_pb2 as pb
 
 from guest.schedules.scheduler import Scheduler
 from guest.tools.base import Arguments, PathArgument, Safety, Tool, ToolContext, ToolOutput
-from tests.support.gateway.gateways import Client, Gateways, open_gateways
+from tests.support.gateway.gateways import Client, Gateways, goes_on, open_gateways
 
 CODES = {"make -q": 0, "git pull": 0, "git fetch": 0, "test -s log.txt": 1, "nothing": 127}
 ran: list[str] = []
@@ -53,11 +54,13 @@ async def model(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[
 
 
 @asynccontextmanager
-async def alice(**settings: Any) -> AsyncIterator[tuple[Gateways, Client, Scheduler]]:
+async def alice(
+    answers: Any = model, **settings: Any
+) -> AsyncIterator[tuple[Gateways, Client, Scheduler]]:
     ran.clear()
     asked.clear()
     async with open_gateways(
-        with_model=FunctionModel(stream_function=model, model_name="test-model"),
+        with_model=FunctionModel(stream_function=answers, model_name="test-model"),
         tools=[SHELL],
         provider="openai",
         model="test-model",
@@ -224,3 +227,20 @@ async def test_without_a_price_a_cap_cannot_be_kept_and_nothing_is_sent() -> Non
             await client.stub.ListScheduleRuns(pb.ListScheduleRunsRequest(schedule="look"))
         ).runs
         assert "the price of model" in run.told
+
+
+async def test_a_run_whose_agent_is_stopped_is_left_to_the_next_start() -> None:
+    began = asyncio.Event()
+
+    async def hangs(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+        began.set()
+        async for piece in goes_on(messages, info):
+            yield piece
+
+    async with alice(hangs) as (gateways, client, scheduler):
+        made = await create(client, tools=["file_read"])
+        await client.stub.RunSchedule(pb.RunScheduleRequest(schedule="look"))
+        await began.wait()
+        await gateways.services["alice"].close()
+        (slot,) = await scheduler.schedules.runs(made.schedule_id, 10)
+        assert (slot.state, slot.ended) == ("running", "")
