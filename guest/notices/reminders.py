@@ -2,14 +2,13 @@
 
 import asyncio
 import logging
-import re
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
-from datetime import time as time_of_day
+from datetime import UTC, datetime, timedelta
 from typing import Final, cast
 
-from wire.zones import minute, told, zone
+from wire.moments import moment
+from wire.zones import minute, told
 
 from guest.errors import StorageError
 from guest.memory.memory import Memory
@@ -19,23 +18,10 @@ from guest.notices.outbox import KEPT_MAX, Outbox
 
 log = logging.getLogger(__name__)
 
-ACCEPTED: Final = (
-    'a time such as "2026-12-04 09:00", "tomorrow 18:30", "friday 9:00" or "in 20 minutes"'
-)
-_MORNING: Final = time_of_day(9)
 _LOOK_AGAIN_S: Final = 60.0
 """How late a clock that jumped, or a change by another agent on the server, is seen."""
 _LATE: Final = timedelta(minutes=5)
 _AT_ONCE: Final = 100
-_UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_LATER: Final = re.compile(
-    r"(?:in |\+) ?(\d{1,5}) ?(m|h|d|w|min|minutes?|hours?|days?|weeks?)", re.IGNORECASE
-)
-_WEEKDAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-_DAY: Final = re.compile(
-    rf"(?:on )?(today|tomorrow|{'|'.join(_WEEKDAYS)})(?:,? (?:at )?(\d{{1,2}})(?::(\d\d))?)?",
-    re.IGNORECASE,
-)
 _DUE: Final = """
 SELECT note_id, content, due_at, origin_material FROM notes
     WHERE namespace = ?1 AND due_at <> '' AND due_at <= ?2 AND superseded_by IS NULL
@@ -56,41 +42,14 @@ def due_at(words: str, time_zone: str, now: datetime) -> str:
 
     A day without a time is its morning. Raises `ValueError` for what is no time, or has passed.
     """
-    words, here = " ".join(words.split()), now.astimezone(zone(time_zone))
+    words = " ".join(words.split())
     try:
-        moment = _moment(words, here)
-        if moment.tzinfo is None:
-            there = zone(time_zone)
-            moment = moment.replace(tzinfo=there) if there else moment.astimezone()
-        found = at(moment.astimezone(UTC))
-    except (ValueError, OverflowError):
-        raise ValueError(f"due: {words[:80]!r} is not {ACCEPTED}") from None
+        found = at(moment(words, time_zone, now))
+    except ValueError as error:
+        raise ValueError(f"due: {error}") from None
     if found <= at(now):
         raise ValueError(f"due: {words[:80]!r} has passed: it is {told(now, time_zone)}")
     return found
-
-
-def _moment(words: str, here: datetime) -> datetime:
-    """A moment, without a zone where it is in that of the person."""
-    if later := _LATER.fullmatch(words):
-        unit = _UNITS[later[2][0].lower()]
-        distance = timedelta(**{unit: int(later[1])})
-        if unit in ("minutes", "hours"):
-            return here + distance
-        return here.replace(tzinfo=None) + distance
-    if named := _DAY.fullmatch(words):
-        hour = time_of_day(int(named[2]), int(named[3] or 0)) if named[2] else _MORNING
-        return datetime.combine(_day(named[1].lower(), here.date()), hour)
-    with suppress(ValueError):
-        return datetime.combine(date.fromisoformat(words), _MORNING)
-    return datetime.fromisoformat(words)
-
-
-def _day(name: str, today: date) -> date:
-    """The next day of that name, not today for one of the week."""
-    if name in ("today", "tomorrow"):
-        return today + timedelta(days=int(name == "tomorrow"))
-    return today + timedelta(days=(_WEEKDAYS.index(name) - today.weekday() - 1) % 7 + 1)
 
 
 class Reminders:

@@ -10,11 +10,12 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from typing import Final, NamedTuple, Protocol, cast
 
 from wire import zones
+from wire.moments import A_TIME, instant, moment
 
 from guest.memory.models import at
 
@@ -24,8 +25,8 @@ EVERY_MIN: Final = timedelta(minutes=1)
 EVERY_MAX: Final = timedelta(days=366)
 WHEN_MAX_CHARS: Final = 100
 ACCEPTED: Final = (
-    "a time such as '2026-12-24 18:00', an interval such as 'every 30 minutes' (minutes, hours, "
-    "days, weeks), or a cron line of five fields such as '0 7 * * 1-5'"
+    f'{A_TIME}, an interval such as "every 30 minutes" (minutes, hours, days, weeks), or a cron '
+    'line of five fields such as "0 7 * * 1-5"'
 )
 
 _DAY: Final = timedelta(days=1)
@@ -178,23 +179,6 @@ class Cron:
         return slots
 
 
-def instant(wall: datetime, zone: tzinfo | None) -> datetime:
-    """The first moment at which a clock in the zone shows this time; where none does, the first one
-    after."""
-    moment = wall.replace(tzinfo=zone, fold=0).astimezone(UTC)
-    if moment.astimezone(zone).replace(tzinfo=None) == wall:
-        return moment
-    # the clock is put forward over it: the offset of before gives a moment after the change
-    low, high = moment - 2 * _DAY, moment
-    while high - low > timedelta(seconds=1):
-        middle = (low + (high - low) / 2).replace(microsecond=0)
-        if middle.astimezone(zone).replace(tzinfo=None) < wall:
-            low = middle
-        else:
-            high = middle
-    return high
-
-
 def parse(when: str, zone: str, now: datetime) -> Timing:
     """The timing that a person or a model writes as `when`; a time without an offset, and a line of
     cron, are in the zone `zone`. An interval begins `now`. Raises `ValueError`."""
@@ -209,11 +193,8 @@ def parse(when: str, zone: str, now: datetime) -> Timing:
     if text.count(" ") == _FIELDS - 1:
         return _cron(text, zone)
     try:
-        moment = datetime.fromisoformat(text)
-        if moment.tzinfo is None:
-            moment = instant(moment, zones.zone(zone))
-        return Once(moment.astimezone(UTC).replace(microsecond=0))
-    except (ValueError, OverflowError):
+        return Once(moment(text, zone, now).replace(microsecond=0))
+    except ValueError:
         raise ValueError(f"{text!r:.80} is not {ACCEPTED}") from None
 
 

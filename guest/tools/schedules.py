@@ -21,7 +21,7 @@ _TIMEOUT_S: Final = 15.0
 _UPCOMING: Final = 3
 _WHEN: Final = (
     "In the time zone of the user, or of the schedule: a cron line ('0 7 * * 1-5'), "
-    "'every 30 minutes', or '2026-12-24 18:00'."
+    "'every 30 minutes', '2026-12-24 18:00' or 'in 2 hours'."
 )
 _INSTRUCTIONS: Final = "What the run is to do; it knows nothing of this conversation."
 _TOOLS: Final = "The only tools of its runs; none named: all."

@@ -17,7 +17,10 @@ schedules = typer.Typer()
 _LISTED_MAX: Final = 10_000
 _SHOWN_MAX_CHARS: Final = 300
 Named = Annotated[str, typer.Argument(metavar="ID", help="Its id, or its name.")]
-_WHEN: Final = "A cron line ('0 7 * * 1-5'), 'every 30 minutes', or '2026-12-24 18:00'."
+_WHEN: Final = (
+    "A cron line ('0 7 * * 1-5'), 'every 30 minutes', '2026-12-24 18:00', 'friday 9:00' or "
+    "'in 2 hours'."
+)
 _DOES: Final = "What a run is to do."
 Name = Annotated[str | None, typer.Option(help="A few words.")]
 Tools = Annotated[

@@ -56,6 +56,8 @@ def test_a_night_on_which_the_clock_changes_is_as_with_debians_cron() -> None:
         ("every 2 weeks", datetime(2026, 6, 15, 12, tzinfo=UTC)),
         ("2026-12-24 18:00", datetime(2026, 12, 24, 17, tzinfo=UTC)),
         ("2026-12-24T18:00:00+00:00", datetime(2026, 12, 24, 18, tzinfo=UTC)),
+        ("tomorrow", datetime(2026, 6, 2, 7, tzinfo=UTC)),
+        ("in an hour", datetime(2026, 6, 1, 13, tzinfo=UTC)),
         ("2027-03-28 02:30", datetime(2027, 3, 28, 1, tzinfo=UTC)),
         ("0 7 * * mon-fri", datetime(2026, 6, 2, 5, tzinfo=UTC)),
         ("0 0 29 2 *", datetime(2028, 2, 28, 23, tzinfo=UTC)),
@@ -72,7 +74,16 @@ def test_what_people_write_is_read_and_written_again(when: str, slot: datetime) 
 @pytest.mark.parametrize(
     "when",
     [
-        *("", "tomorrow", "* * * *", "0 0 30 2 *", "* * */20 * 1L", "61 * * * *", "9999-99-99"),
+        *(
+            "",
+            "soon",
+            "friday 25:00",
+            "* * * *",
+            "0 0 30 2 *",
+            "* * */20 * 1L",
+            "61 * * * *",
+            "9999-99-99",
+        ),
         *("every 0 minutes", "every 9 years", "every 60 weeks", "1 2 3 4 /", "x" * 200),
     ],
 )
