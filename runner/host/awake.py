@@ -254,7 +254,7 @@ class Waker:
             tried.save(config, user_id)
             self._rest[user_id] = self._clock() + STAYS
             await asyncio.to_thread(self._start, user_id)
-            log.info("the agent of %s runs for what is due at %s", user_id, due.at)
+            log.info("the agent of %s runs for what is due at %s", user_id, f"{due.at:%F %T} UTC")
         except (WireError, OSError) as error:
             if isinstance(error, WireError) and error.code is Code.ALREADY_EXISTS:
                 return  # somebody else has started it

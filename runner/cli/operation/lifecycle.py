@@ -107,6 +107,7 @@ async def _stop(options: Options, *, for_good: bool = False) -> list[str]:
         told = ["stopped"]
     if for_good:
         forget(config, options.user_id)
+        told.append("nobody starts it for what is due")
     elif due := when_due(options, config):
         told.append(f"{due}; to keep it stopped: {options.command('stop', '--for-good')}")
     return told
