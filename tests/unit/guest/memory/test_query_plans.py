@@ -29,6 +29,7 @@ EXEMPT: Final = {
     "FROM chunks_fts_idx": "only for deletions: whether the index still holds deleted words",
     "FROM conversation_fts_idx": "the same, for forgotten sessions",
     "WITH RECURSIVE chain": "no table, but the notes that replace each other",
+    "SET spent = COALESCE(": "once, when schedules begin to know what they have cost",
 }
 """Statements that may scan, by a part of them, and why."""
 

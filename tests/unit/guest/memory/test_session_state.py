@@ -52,7 +52,7 @@ async def test_an_update_is_made_of_what_others_wrote_meanwhile(path: Path) -> N
         state = Busy(memory.store.database, User(ALICE))
         assert await state.update("s1", "n", lambda value: value + "!")
         assert await state.read("s1", "n") == ("ab!", 3)
-        others += "cdefgh"
+        others += "cdefghijklmnopqrst"
         assert not await state.update("s1", "n", lambda value: value + "!")
         assert not await state.update("s2", "n", lambda value: value + "!")
 
