@@ -1,10 +1,12 @@
 """`runner sessions`: list, show, rename, archive and forget conversations."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Annotated, TypeVar
 
 import typer
 from rich.text import Text
+from wire.errors import WireError
 from wire.v1 import gateway_pb2
 
 from runner.cli.agent import SESSIONS_LISTED_MAX, ask_agent, find_session
@@ -64,7 +66,7 @@ def show(
     json: AsJson = False,
 ) -> None:
     """Show the end of a conversation."""
-    history = _history(context.obj, session, limit)
+    history, runs = _history(context.obj, session, limit)
     if json:
         print_json(
             as_json(history.session)
@@ -72,6 +74,7 @@ def show(
                 "events": list(map(as_json, history.events)),
                 "receipts": list(map(as_json, history.receipts)),
                 "files": list(map(fields, history.files)),
+                "runs": list(map(as_json, runs)),
             }
         )
         return
@@ -87,6 +90,8 @@ def show(
         told = [files_line(files)] if files is not None else []
         for line in (*filter(None, told), *map(receipt_line, receipts)):
             console.print(Text(line, style="green"), soft_wrap=True)
+    for run in runs:
+        console.print(Text(f"schedule: {one_line(run.told)}", style="green"), soft_wrap=True)
 
 
 @sessions.command()
@@ -112,7 +117,7 @@ def unarchive(context: typer.Context, session: SessionId) -> None:
 def forget(context: typer.Context, session: SessionId, yes: Yes = False) -> None:
     """Erase a conversation with all that was said in it. Notes saved in it stay."""
     options: Options = context.obj
-    found = _history(options, session, 1).session
+    found = _ask(options, session, lambda agent, found: agent.get_session(found, 1)).session
     if not yes:
         title = f" ({one_line(found.title)})" if found.title else ""
         confirm(
@@ -125,8 +130,26 @@ def forget(context: typer.Context, session: SessionId, yes: Yes = False) -> None
     typer.echo(f"{one_line(found.session_id)} is forgotten")
 
 
-def _history(options: Options, session: str, limit: int) -> gateway_pb2.SessionHistory:
-    return _ask(options, session, lambda agent, found: agent.get_session(found, limit))
+def _history(
+    options: Options, session: str, limit: int
+) -> tuple[gateway_pb2.SessionHistory, list[gateway_pb2.ScheduleRun]]:
+    """A conversation, and the runs of schedules that are turns of it."""
+
+    async def ask(
+        agent: GatewayClient, found: str
+    ) -> tuple[gateway_pb2.SessionHistory, list[gateway_pb2.ScheduleRun]]:
+        history = await agent.get_session(found, limit)
+        runs = []
+        for turn in reversed(await agent.list_turns(found)):
+            request = gateway_pb2.ListScheduleRunsRequest(
+                schedule=turn.schedule_id, before=f"{turn.slot}~", limit=2
+            )
+            with suppress(WireError):  # the schedule may be deleted
+                of_it = await agent.schedule_runs(request) if turn.schedule_id else ()
+                runs += [each for each in of_it if each.turn_id == turn.turn_id]
+        return history, runs
+
+    return _ask(options, session, ask)
 
 
 def _set_archived(options: Options, session: str, *, archived: bool) -> str:

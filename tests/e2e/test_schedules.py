@@ -28,6 +28,7 @@ def test_work_that_begins_by_itself_is_made_run_told_and_taken_away(household: H
         assert "sent 1 notice: " in " ".join(household.works("notices").split())
         turns = household.works("sessions", "show", runs[0]["session_id"])
         assert "what do you know about tea" in turns
+        assert "schedule: ran at " in turns
         assert "paused" in household.works("schedules", "pause", "build")
         assert "07:00" in household.works("schedules", "resume", "build")
         assert household.works("schedules", "show", "build").startswith(made[:12])
