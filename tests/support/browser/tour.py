@@ -80,8 +80,8 @@ def furnish(console: Console, script: Script, page: Page) -> None:
     page.keyboard.press("Enter")
     expect(page.locator("li", has_text="flowers")).to_be_visible()
     does = "look at the build and tell me only if it is red"
-    words = ("--name", "build", "--budget", "0.2")
-    console.household.works("--user", "alice", "schedules", "create", "0 7 * * 1-5", does, *words)
+    words = ("schedules", "create", "0 7 * * 1-5", does, "--name", "build")
+    console.household.works("--user", "alice", *words)
     script.play(says("The build is **red**: `test_move` fails since commit 7153a0a0."))
     go(page, f"{console.url}/{PLACES['schedule']}")
     page.get_by_role("button", name="Run now").click()
