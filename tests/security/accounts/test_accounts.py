@@ -38,7 +38,8 @@ OF_EVERYBODY = {
 NAMES_FOR_EVERYBODY = (
     r"(tmp)?[a-z0-9_]{8}",  # Python's own
     r"etilqs_[A-Za-z0-9]{15,}",  # SQLite's
-    r"\.?alice\.(jsonl|backup)(\.[0-9a-f]{8})?",  # where alice asked for it
+    r"alice\.(jsonl|backup)",  # where alice asked for it
+    r"\.[0-9a-f]{16}\.partial",  # a file that is not finished
 )
 """All names that are made where everybody may make files. None can be known before but those that
 alice chose, and these are never opened: a finished file gets the name."""
