@@ -64,6 +64,7 @@ def test_start_detach_then_chat(containers: Household) -> None:
     assert following.stdout is not None
     assert "yearly: ran at" in following.stdout.readline()
     following.terminate()
+    containers.works("--user", "alice", "schedules", "delete", "yearly")
     stopped = containers.run("--user", "alice", "stop")
     assert (stopped.returncode, stopped.stdout) == (0, "stopped\n")
     assert containers.settles(), containers.left_behind()

@@ -117,7 +117,7 @@ def test_the_first_hour_with_a_browser_alone(browser: Browser, console: Console)
         link = invite(page, console, "bob")
         theirs, again = opened().page, opened().page
         theirs.goto(link)
-        assert pages(theirs) == ["Chat", "Memory", "Notices", "Usage", "Is it safe?"]
+        assert pages(theirs) == ["Chat", "Memory", "Notices", "Schedules", "Usage", "Is it safe?"]
         expect(theirs.get_by_text(f"{MODEL} answers, by ollama.")).to_be_visible()
         for place in ("settings", "users/default", "doctor"):
             go(theirs, f"{console.url}/#/{place}")
