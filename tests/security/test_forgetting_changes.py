@@ -26,8 +26,8 @@ from tests.support.memory.store import ORIGIN, file_bytes, opened, rows
 
 COMMON = [chr(code) for code in range(0x4E00, 0x4E00 + 300)]
 UNCOMMON = [chr(code) for code in range(0x7000, 0x9000) if code % 64]
-"""Characters of which each occurs in one note only. None ends with the byte 0x80: rows of numbers in
-an index have such bytes."""
+"""Characters of which each occurs in one note only. None ends with the byte 0x80, as numbers of an
+index do."""
 VISIBLE = 0.9
 """So many of the living marks must be seen: a long text goes over several pages, and a mark at the
 end of one is cut in two."""
