@@ -86,18 +86,19 @@ class Sessions:
     def find(self, cookie: str, page: str) -> Caller:
         """Who has the session of these secrets. Raises `WireError` (UNAUTHENTICATED) if there is no
         such session, or none any more."""
-        if self._of(cookie, page) is None:
-            raise _ENDED()
-        admitted = self.named(digest(cookie))
-        if self.clock() - self._path(cookie).stat().st_mtime > _SEEN_S:
-            self._touch(self._path(cookie))
+        path = self._path(cookie)
+        admitted = self._admitted(path, self._of(cookie, page))
+        if self.clock() - path.stat().st_mtime > _SEEN_S:
+            self._touch(path)
         return admitted
 
     def named(self, name: str) -> Caller:
         """Who has the session with the cookie of that `digest`; nobody is seen by it. Raises as
         `find` does."""
         path = self.directory / name
-        session = self._load(path)
+        return self._admitted(path, self._load(path))
+
+    def _admitted(self, path: Path, session: _Session | None) -> Caller:
         if session is None:
             raise _ENDED()
         admitted = (
