@@ -134,6 +134,8 @@ class Push:
         if newest and kept_at(path) is None:  # what was before is not told
             await agent.mark_notices(_surface(path), newest[0].number)
         self._begin(self._subscriptions.add(made))
+        for ended in [each for each in self._telling if kept_at(each) is None]:
+            self._telling.pop(ended).cancel()
 
     def _agent(self, of: Subscription, path: Path) -> GatewayClient:
         """The user's agent, as the login of a browser may call it. Raises `WireError`."""
@@ -141,9 +143,7 @@ class Push:
         return GatewayClient(self._callers.agent(caller, of.user_id), caller.channel)
 
     def _begin(self, path: Path) -> None:
-        """Have a task for this subscription, and none for those that have ended."""
-        for ended in [each for each in self._telling if kept_at(each) is None]:
-            self._telling.pop(ended).cancel()
+        """Have a task for this subscription."""
         if path not in self._telling or self._telling[path].done():
             self._telling[path] = asyncio.create_task(self._tell(path))
 

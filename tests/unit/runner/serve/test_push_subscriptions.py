@@ -6,11 +6,12 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from wire.errors import Code, WireError
 
-from runner.serve.push import subscriptions
+from runner.serve.push import sending, subscriptions
 from runner.serve.push.subscriptions import (
     SUBSCRIPTIONS_MAX,
     Subscription,
@@ -116,3 +117,15 @@ def test_each_user_has_so_many_and_they_end(tmp_path: Path) -> None:
     kept.end_user("alice")
     assert kept.all() == [bob]
     assert kept.key.exists()
+
+
+async def test_a_server_that_starts_reads_no_subscription_for_each_other_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Subscriptions(tmp_path)
+    for number in range(SUBSCRIPTIONS_MAX):
+        kept.add(Subscription.of("alice", "l", Browser(str(number)).subscription()))
+    reads = MagicMock(wraps=kept_at)
+    monkeypatch.setattr(sending, "kept_at", reads)
+    async with sending.Push(MagicMock(), MagicMock(), kept, "https://me.example"):
+        assert not reads.called  # each browser's own task reads its own
