@@ -27,7 +27,7 @@ from runner.cli.output import plain_console
 from runner.config.models import Config
 from runner.config.users import known_users
 from runner.errors import HostError
-from runner.host.awake import Due, forget, stay
+from runner.host.awake import Due, forget, stay, waker_of
 from runner.host.runtime import LastStart, Runtime, host_lock, is_running, lock_holder
 from runner.tiers.drivers import driver_for, tier_of
 from runner.workspace.workspace import Workspace
@@ -109,7 +109,8 @@ async def _stop(options: Options, *, for_good: bool = False) -> list[str]:
         forget(config, options.user_id)
         told.append("nobody starts it for what is due")
     elif due := when_due(options, config):
-        told.append(f"{due}; to keep it stopped: {options.command('stop', '--for-good')}")
+        keep = f"; to keep it stopped: {options.command('stop', '--for-good')}"
+        told.append(due + (keep if waker_of(config) else ""))
     return told
 
 

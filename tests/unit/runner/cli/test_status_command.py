@@ -1,12 +1,15 @@
-"""`runner status`: its exit code, and fixes for the options that were given."""
+"""`runner status`: its exit code, and fixes for the options that were given; what `stop` says
+of what is due."""
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from wire.v1 import control_pb2
 
-from runner.cli.operation import status
+from runner.cli.operation import lifecycle, status
 from runner.cli.options import Options
+from runner.host.awake import Due
 
 
 class Control:
@@ -23,6 +26,9 @@ class Control:
 
     async def status(self) -> control_pb2.StatusReply:
         return self._reply
+
+    async def stop(self) -> None:
+        pass
 
 
 @pytest.mark.parametrize(
@@ -67,3 +73,23 @@ async def test_a_guest_that_does_not_work_is_an_error(
         shown = " ".join(capsys.readouterr().out.split())
         assert f"runner --config {file} --user alice restart" in shown
         assert f"runner --insecure --config {file} --user alice doctor" in shown
+
+
+@pytest.mark.parametrize("waker", ["", "runner serve"])
+async def test_to_keep_it_stopped_is_offered_where_somebody_starts_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], waker: str
+) -> None:
+    async def connect(*_: object) -> Control:
+        return Control(control_pb2.StatusReply())
+
+    monkeypatch.setattr(lifecycle, "connect_if_running", connect)
+    for module in (lifecycle, status):
+        monkeypatch.setattr(module, "waker_of", lambda _: waker)
+    (file := tmp_path / "my.toml").write_text(f'workspace_root = "{tmp_path}/users"\n')
+    options = Options(config_file=file, user_id="alice")
+    Due(datetime.now(UTC) + timedelta(hours=1)).save(options.load(), "alice")
+    await lifecycle.stop(options)
+    shown = capsys.readouterr().out
+    assert shown.startswith("stopped\ndue next: ")
+    assert f"{waker or 'nobody'} starts the agent for it" in shown
+    assert ("--for-good" in shown) is bool(waker)
