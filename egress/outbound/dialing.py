@@ -18,7 +18,7 @@ from aiohttp.client_proto import ResponseHandler
 from aiohttp.http import RawResponseMessage
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 from wire.egress import hosts
-from wire.egress.hosts import Network, refusal
+from wire.egress.hosts import PRIVATE, Network, refusal
 from wire.identity import Party
 
 from egress.outbound.upstreams import Upstream
@@ -131,6 +131,8 @@ class Dialer:
         for address in addresses:
             if why := refusal(address, self._private, self._own):
                 shown = host if address == host else f"{host} is {address}, and"
+                if why.endswith(PRIVATE):
+                    why += "; egress.private_networks can name its network"
                 raise Refused(403, "address", f"{shown} may not be reached: {why}")
 
     async def lookup(self, host: str) -> tuple[str, ...]:

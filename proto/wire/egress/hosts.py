@@ -97,6 +97,9 @@ _METADATA: Final = frozenset(
 _EVERYWHERE: Final = ipaddress.IPv6Network("2000::/3")
 """All IPv6 addresses that can be reached from elsewhere."""
 
+PRIVATE: Final = "it is private"
+"""What `refusal` ends with for addresses that `private_networks` is meant for."""
+
 _TRANSLATED: Final = ipaddress.IPv6Network("64:ff9b::/96")
 _TRANSLATED_HERE: Final = ipaddress.IPv6Network("64:ff9b:1::/48")
 _COMPATIBLE: Final = ipaddress.IPv6Network("::/96")
@@ -112,9 +115,9 @@ def refusal(address: str, private_networks: Iterable[Network] = (), own: Iterabl
     """Why nobody may connect to an IP address; empty if they may.
 
     Public addresses may be connected to, but for the `own` ones of the host, and others in
-    `private_networks`. Metadata addresses of
-    clouds, link-local, multicast, unspecified and reserved ones never may. An IPv4 address inside
-    an IPv6 address (mapped, 6to4, Teredo, NAT64, ISATAP) must be one that may be connected to.
+    `private_networks`. Metadata addresses of clouds, link-local, multicast, unspecified and
+    reserved ones never may. An IPv4 address inside an IPv6 address (mapped, 6to4, Teredo, NAT64,
+    ISATAP) must be one that may be connected to.
     """
     try:
         parsed = ipaddress.ip_address(address)
@@ -153,7 +156,7 @@ def _refusal(address: Address, private: tuple[Network, ...], own: frozenset[Addr
     if address in own:
         return "it is this machine's own"
     if not address.is_global:
-        return "it is private"
+        return PRIVATE
     if isinstance(address, ipaddress.IPv6Address) and address not in _EVERYWHERE:
         return "it is reserved"
     return ""
