@@ -188,7 +188,8 @@ def update(
 ) -> None:
     """Change a schedule; what is left out stays."""
     request = pb.ChangeScheduleRequest(**_given(locals()))
-    _show(ask_agent(context.obj, lambda agent: agent.change_schedule(request)), json=json)
+    ask = ask_agent if when is None else set_time
+    _show(ask(context.obj, lambda agent: agent.change_schedule(request)), json=json)
 
 
 _FIELDS: Final = {
