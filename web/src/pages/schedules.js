@@ -48,6 +48,8 @@ const FIELDS = [
 const RAN = new Set(["running", "done", "failed", "unknown"]);
 /** @type {Record<string, string>} */
 const BADGES = { done: "good", failed: "bad", unknown: "bad", missed: "warn", skipped: "warn", unchecked: "warn", capped: "warn" };
+/** With what a receipt begins that says what the badge before it says. */
+const SAID = /^(ran|failed|missed|skipped) /;
 
 /** @param {import("../pages.js").PageProps} props */
 export default function Schedules({ user, route }) {
@@ -141,7 +143,7 @@ function One({ user, id }) {
       ${history.found && !runs.length && html`<${Empty}>Nothing was due yet.<//>`}
       <ul class="plain-list" aria-label="Runs, newest first">
         ${runs.map((each) => html`<li key=${each.slot} class="card">
-          <p><span class="badge ${BADGES[each.state] || ""}">${each.state}</span> <${ForeignText} text=${each.told || ""} /></p>
+          <p><span class="badge ${BADGES[each.state] || ""}">${each.state}</span> <${ForeignText} text=${(each.told || "").replace(SAID, "")} /></p>
           ${each.answer && html`<${Markdown} text=${each.answer} user=${user} />`}
           ${each.session_id && RAN.has(each.state) && html`<p><a href=${href("chat", each.session_id)}>The conversation</a></p>`}
         </li>`)}
