@@ -165,12 +165,15 @@ class Push:
                 tries = 0
             except WireError as error:
                 log.info("a browser of %s is not told right now: %s", found.user_id, error)
-                tries = min(tries + 1, 10)
+                tries += 1
                 if error.code is Code.UNAUTHENTICATED:
                     self._subscriptions.end(path)
                     with suppress(WireError):
                         await self._send(found, path, _OVER, "over")
-            await asyncio.sleep(min(PAUSE_S * 2**tries, PAUSE_MAX_S))
+            except Exception:
+                log.exception("unexpected failure of telling a browser of %s", found.user_id)
+                tries += 1
+            await asyncio.sleep(min(PAUSE_S * 2 ** min(tries, 10), PAUSE_MAX_S))
 
     async def _send(self, to: Subscription, path: Path, text: str, tag: str) -> None:
         """Send a browser what it alone can read; the same `tag` takes the place of what it shows

@@ -6,7 +6,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
+from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 from wire.errors import Code, WireError
@@ -129,3 +129,20 @@ async def test_a_server_that_starts_reads_no_subscription_for_each_other_one(
     monkeypatch.setattr(sending, "kept_at", reads)
     async with sending.Push(MagicMock(), MagicMock(), kept, "https://me.example"):
         assert not reads.called  # each browser's own task reads its own
+
+
+async def test_a_browser_is_told_again_after_what_nobody_expected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "PAUSE_S", 0.001)
+    monkeypatch.setattr(sending, "public_addresses", AsyncMock(side_effect=OSError("away")))
+    kept = Subscriptions(tmp_path)
+    path = kept.add(Subscription.of("alice", "l", GIVEN))
+    over = WireError(Code.UNAUTHENTICATED, "the login has ended")
+    logins = MagicMock(of_login=MagicMock(side_effect=[ZeroDivisionError, KeyError, over]))
+    async with (
+        asyncio.timeout(10),
+        sending.Push(logins, MagicMock(), kept, "https://me.example"),
+    ):
+        while kept_at(path) is not None:
+            await asyncio.sleep(0.001)
