@@ -35,6 +35,16 @@ async def front(service: PushService) -> AsyncIterator[Front]:
         yield made
 
 
+async def tell(front: Front, count: int) -> None:
+    """Have so many notices told."""
+    for number in range(1, count + 1):
+        notice = pb.StoredNotice(number=number, kind="guest", text=f"t{number}", key=f"t{number}")
+        front.alice.stored.append(notice)
+    async with asyncio.timeout(20):
+        while front.alice.told.total() < count:
+            await asyncio.sleep(0.01)
+
+
 def resolving(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
     """Let `rebound.example` have one of these addresses after the other, the last one for good."""
     left, known = list(addresses), socket.getaddrinfo
@@ -98,10 +108,7 @@ async def test_a_redirect_is_not_followed(front: Front, service: PushService) ->
     browser = Browser()
     async with open_http(front) as server, operator(front, server) as client:
         assert (await client.put(HERE, json=browser.subscription())).status_code == 200
-        front.alice.stored.append(pb.StoredNotice(number=1, kind="guest", text="t", key="k"))
-        async with asyncio.timeout(20):
-            while front.alice.told.total() == 0:
-                await asyncio.sleep(0.01)
+        await tell(front, 1)
     assert len(service.sent) == 3
     assert set(service.connected) == {"push.example.com"}
 
@@ -117,14 +124,7 @@ async def test_an_answer_without_end_holds_nothing_up(front: Front, service: Pus
     service.take = endless  # type: ignore[method-assign, assignment]
     async with open_http(front) as server, operator(front, server) as client:
         assert (await client.put(HERE, json=Browser().subscription())).status_code == 200
-        for number in (1, 2):
-            text = f"t{number}"
-            front.alice.stored.append(
-                pb.StoredNotice(number=number, kind="guest", text=text, key=text)
-            )
-        async with asyncio.timeout(20):
-            while front.alice.told.total() < 2:
-                await asyncio.sleep(0.01)
+        await tell(front, 2)
 
 
 @pytest.mark.attempt(
@@ -142,12 +142,5 @@ async def test_no_connection_is_used_twice(front: Front, service: PushService) -
     service.take = noted  # type: ignore[method-assign]
     async with open_http(front) as server, operator(front, server) as client:
         assert (await client.put(HERE, json=Browser().subscription())).status_code == 200
-        for number in (1, 2):
-            text = f"t{number}"
-            front.alice.stored.append(
-                pb.StoredNotice(number=number, kind="guest", text=text, key=text)
-            )
-        async with asyncio.timeout(20):
-            while front.alice.told.total() < 2:
-                await asyncio.sleep(0.01)
+        await tell(front, 2)
     assert len(set(callers)) == len(callers) == 2
