@@ -22,7 +22,7 @@ from guest.memory.usage import UNITS_PER_DOLLAR
 from guest.notices.reminders import Reminders
 from guest.schedules import timing
 from guest.schedules.book import NOT_IN_RUNS, Changes, ScheduleBook, bad
-from guest.schedules.scheduler import NOTHING, SILENT, Ran, receipt, took
+from guest.schedules.scheduler import NOTHING, SILENT, Ran, reason, receipt, took
 from guest.schedules.store import Schedule, Slot
 from guest.schedules.timing import stored
 from guest.tools.base import Offer, ToolContext
@@ -191,7 +191,7 @@ async def _ran(turn: Turn) -> Ran:
     kept = [each for each in ended.receipts if (each.action, each.outcome) == ("saved", "done")]
     return Ran(
         failed=failed,
-        text=outcome.message if failed else outcome.text,
+        text=reason(outcome.message, outcome.resolution) if failed else outcome.text,
         cost=turn.request.account.of("usd"),
         calls=sum(each.HasField("tool_started") for each in events),
         notes=len(kept),

@@ -11,7 +11,7 @@ from typing import Final
 
 from wire import zones
 from wire.errors import Code, WireError
-from wire.text import dollars
+from wire.text import dollars, shortened
 
 from guest.errors import ChangeUnknownError, GuestError, StorageError
 from guest.memory.usage import UNITS_PER_DOLLAR
@@ -93,6 +93,12 @@ def took(ran: Slot | Ran) -> str:
     """What a run took, and what it kept."""
     used = f"cost {dollars(ran.cost / UNITS_PER_DOLLAR)}, {ran.calls} {_plural(ran.calls, 'tool')}"
     return f"{used}, kept {ran.notes} {_plural(ran.notes, 'note')}" if ran.notes else used
+
+
+def reason(brief: str, resolution: str) -> str:
+    """Why something has failed and what mends it, which is there also where the first is long."""
+    fix = f"; fix: {resolution}" if resolution else ""
+    return f"{shortened(brief, max(0, DETAIL_MAX_CHARS - len(fix) - 1))}{fix}"[:DETAIL_MAX_CHARS]
 
 
 def _plural(number: int, word: str) -> str:
@@ -354,7 +360,7 @@ class Scheduler:
                     if ran.interrupted:  # the next start goes on from it, as after a kill
                         return
             except WireError as error:
-                ran = Ran(failed=True, text=error.brief)
+                ran = Ran(failed=True, text=reason(error.brief, error.resolution))
             except Exception:
                 log.exception("a run of a schedule failed")
                 ran = Ran(failed=True, text="internal error; runner logs has the details")
@@ -365,7 +371,7 @@ class Scheduler:
                 cost=slot.cost + ran.cost,
                 calls=ran.calls,
                 notes=ran.notes,
-                detail=ran.text[:DETAIL_MAX_CHARS] if ran.failed else "",
+                detail=ran.text if ran.failed else "",
                 told=SILENT if silent else 0,
             )
             while True:
@@ -396,7 +402,7 @@ class Scheduler:
         try:
             met, seen = await self.look(schedule)
         except WireError as error:
-            detail = error.brief[:DETAIL_MAX_CHARS]
+            detail = reason(error.brief, error.resolution)
             return replace(slot, state="unchecked", detail=detail), None
         return (None, seen) if met else (replace(slot, state="idle", told=SILENT), None)
 

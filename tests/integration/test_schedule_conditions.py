@@ -227,6 +227,7 @@ async def test_without_a_price_a_cap_cannot_be_kept_and_nothing_is_sent() -> Non
             await client.stub.ListScheduleRuns(pb.ListScheduleRunsRequest(schedule="look"))
         ).runs
         assert "the price of model" in run.told
+        assert "; fix: set input and output, in US dollars" in run.told
 
 
 async def test_a_run_whose_agent_is_stopped_is_left_to_the_next_start() -> None:

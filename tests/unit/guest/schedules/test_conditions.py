@@ -20,7 +20,7 @@ from guest.gateway.turns.registry import Turn
 from guest.memory.memory import Memory
 from guest.memory.usage import UNITS_PER_DOLLAR, Amount
 from guest.notices.outbox import Outbox
-from guest.schedules.scheduler import Ran, Scheduler, receipt
+from guest.schedules.scheduler import DETAIL_MAX_CHARS, Ran, Scheduler, reason, receipt
 from guest.schedules.store import Schedule, Schedules, Slot
 from guest.watch import CallReporter
 from tests.support.memory.store import FakeEmbedder, opened
@@ -96,7 +96,8 @@ async def test_what_cannot_be_checked_is_told_once_until_it_can(memory: Memory) 
 
     async def look(schedule: Schedule) -> tuple[bool, str]:
         if (days.now - BEGAN) % timedelta(hours=1) < timedelta(minutes=30):
-            raise GuestError(Code.UNAVAILABLE, f"the shell is away since {days.now:%H:%M}")
+            brief = f"the shell is away since {days.now:%H:%M}"
+            raise GuestError(Code.UNAVAILABLE, brief, resolution="runner logs")
         return days.now.minute == 40, f"{days.now:%H:%M}"
 
     days = Days(memory, run)
@@ -105,17 +106,27 @@ async def test_what_cannot_be_checked_is_told_once_until_it_can(memory: Memory) 
     await days.pass_until(BEGAN + timedelta(minutes=70))
     assert ran == ["00:40"]
     assert await days.told() == [
-        "heart: not checked at 2026-03-01 01:00: the shell is away since 01:00",
-        "heart: not checked at 2026-03-01 00:05: the shell is away since 00:05",
+        "heart: not checked at 2026-03-01 01:00: the shell is away since 01:00; fix: runner logs",
+        "heart: not checked at 2026-03-01 00:05: the shell is away since 00:05; fix: runner logs",
     ]
     assert await days.history() == [
-        "not checked 3 times, 2026-03-01 01:00 to 2026-03-01 01:10: the shell is away since 01:10",
+        "not checked 3 times, 2026-03-01 01:00 to 2026-03-01 01:10: the shell is away since 01:10"
+        "; fix: runner logs",
         "checked 3 times, 2026-03-01 00:45 to 2026-03-01 00:55: nothing to do",
         "ran at 2026-03-01 00:40, cost $0.00, 0 tools, sent no notice",
         "checked 2 times, 2026-03-01 00:30 to 2026-03-01 00:35: nothing to do",
-        "not checked 5 times, 2026-03-01 00:05 to 2026-03-01 00:25: the shell is away since 00:25",
+        "not checked 5 times, 2026-03-01 00:05 to 2026-03-01 00:25: the shell is away since 00:25"
+        "; fix: runner logs",
     ]
     assert (await days.store.find("heart")).seen == "00:40"
+
+
+def test_what_mends_a_failure_is_not_cut_off_by_what_it_was() -> None:
+    assert reason("short", "") == "short"
+    long = reason("x" * 5_000, "runner logs")
+    assert len(long) == DETAIL_MAX_CHARS
+    assert long.endswith("x…; fix: runner logs")
+    assert len(reason("x", "y" * 5_000)) == DETAIL_MAX_CHARS
 
 
 async def test_a_run_that_always_says_there_is_more_stops_at_the_cap_of_its_day(
