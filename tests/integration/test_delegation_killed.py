@@ -58,8 +58,8 @@ def provider(chance: random.Random, *, breaks: bool = True) -> Reply:
     return reply
 
 
-async def killed_once(kind: type[Agent | Host], place: Path, run: int) -> tuple[int, int]:
-    """How many sub-agents there were, and of how many it is not known what came of them."""
+async def killed_once(kind: type[Agent | Host], place: Path, run: int) -> tuple[int, int, float]:
+    """As `accounted`, after two kills."""
     chance = random.Random(f"{SEED} {run}")
     async with openai_server(provider(chance)) as server:
         killed = kind(place, server.base_url)
@@ -87,8 +87,9 @@ async def asked(server: OpenAIServer, before: int, count: int) -> None:
                 await asyncio.sleep(0.01)
 
 
-async def accounted(path: Path, base_url: str) -> tuple[int, int]:
-    """Start the agent once more, and look what stands in its history."""
+async def accounted(path: Path, base_url: str) -> tuple[int, int, float]:
+    """Start the agent once more, and look what stands in its history. Returns how many sub-agents
+    there were, of how many it is not known what came of them, and what they and their turn cost."""
     async with delegating.agent(path, base_url) as (gateways, alice):
         for _ in range(2):
             last = (await alice.say("s", "and then?"))[-1]
@@ -113,12 +114,11 @@ async def accounted(path: Path, base_url: str) -> tuple[int, int]:
         notices = await Outbox(memory.store.database, "alice").newest(100)
         keys = [each.key for each in notices if each.kind == "delegation"]
         assert len(keys) == len(set(keys))
-        for asked in (each for each in turns if each.text == "go"):
-            spent = asked.cost_usd + sum(
-                each.cost_usd for each in turns if each.parent_turn_id == asked.turn_id
-            )
-            assert spent <= delegating.CAP  # what the provider refused is not counted
-        return len(children), unknown
+        asked = {each.turn_id for each in turns if each.text == "go"}
+        paid = (each for each in turns if {each.turn_id, each.parent_turn_id} & asked)
+        spent = sum(each.cost_usd for each in paid)
+        assert spent <= delegating.CAP  # what the provider refused is not counted
+        return len(children), unknown, spent
 
 
 @pytest.mark.parametrize(
@@ -135,16 +135,17 @@ async def test_a_kill_loses_and_repeats_no_answer(
 ) -> None:
     at_once = asyncio.Semaphore(AT_ONCE)
 
-    async def one(run: int) -> tuple[int, int]:
+    async def one(run: int) -> tuple[int, int, float]:
         path = tmp_path / str(run)
         path.mkdir()
         async with at_once:
             return await killed_once(killed, path, run)
 
     counts = await asyncio.gather(*map(one, range(runs)))
-    begun, unknown = map(sum, zip(*counts, strict=True))
+    begun, unknown, spent = map(sum, zip(*counts, strict=True))
     print(f"{begun} sub-agents in {runs} runs, {unknown} unknown")
     assert begun
+    assert spent > 0
     if runs > FEW:
         assert begun > runs
         assert 0 < unknown < begun

@@ -14,35 +14,20 @@ from wire.settings import PriceSettings
 from wire.v1 import gateway_pb2 as pb
 
 from guest.schedules.scheduler import Scheduler
-from guest.tools.base import Arguments, PathArgument, Safety, Tool, ToolContext, ToolOutput
+from guest.tools.base import ToolContext, ToolOutput
+from guest.tools.shell.tool import ShellArguments
 from tests.support.gateway.gateways import Client, Gateways, goes_on, open_gateways
+from tests.support.tools.pipelines import shell_exec
 
 CODES = {"make -q": 0, "git pull": 0, "git fetch": 0, "test -s log.txt": 1, "nothing": 127}
 ran: list[str] = []
 asked: list[str] = []
 
 
-class Run(Arguments):
-    command: str
-    cwd: str = "/shared"
-
-
-async def execute(_: ToolContext, given: Run) -> ToolOutput:
+async def execute(_: ToolContext, given: ShellArguments) -> ToolOutput:
     ran.append(given.command)
     code = CODES[given.command]
     return ToolOutput({"exit_code": code, "timed_out": False}, summary=f"exit code {code}")
-
-
-SHELL = Tool(
-    name="shell_exec",
-    description="",
-    arguments=Run,
-    safety=Safety.PRIVILEGED,
-    timeout=5,
-    run=execute,
-    paths=(PathArgument("cwd", for_commands=True),),
-    command="command",
-)
 
 
 async def model(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Any]:
@@ -61,7 +46,7 @@ async def alice(
     asked.clear()
     async with open_gateways(
         with_model=FunctionModel(stream_function=answers, model_name="test-model"),
-        tools=[SHELL],
+        tools=[shell_exec(execute)],
         provider="openai",
         model="test-model",
         **settings,

@@ -3,7 +3,8 @@
 import asyncio
 import json
 import re
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 from pydantic import Field
 from wire.errors import Code
@@ -14,9 +15,15 @@ from guest.tools.output import HostPaths, Reader, Renderer
 from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.placeholders import Placeholders
 from guest.tools.redaction.scrubber import REDACTED, Scrubber
+from guest.tools.shell.tool import shell_tools
 
 SECRET = "launch-token-0123456789"
 ALICE = ToolContext("alice", "session-1", "turn-1", "test")
+
+
+def shell_exec(run: Any) -> Tool:
+    """The tool that runs commands, as it is offered, with this `run`."""
+    return replace(shell_tools(cast(Any, None), cast(Any, None))[0], run=run)
 
 
 def cut_out(scrubber: Scrubber, excerpt: Excerpt) -> str:

@@ -10,23 +10,17 @@ from wire.settings import ShellSettings
 from wire.v1 import gateway_pb2 as pb
 
 from guest.errors import GuestError
-from guest.tools.base import Arguments, Offer, PathArgument, Safety, Tool, ToolContext, ToolOutput
+from guest.tools.base import Arguments, Offer, Safety, Tool, ToolContext, ToolOutput
 from guest.tools.command_policy import CommandPolicy
 from guest.tools.grants import GRANTS_MAX, Grants, offers, schedule, session
 from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
+from guest.tools.shell.tool import ShellArguments
 from guest.watch import CallReporter
+from tests.support.tools.pipelines import shell_exec
 from tests.unit.guest.tools.grant_lines import GRANTED, KEPT_APART, MEANT, TUNED_ON
 
 ALICE = ToolContext("alice", "session-1", "turn-1", "test")
-
-
-class Run(Arguments):
-    command: str
-    cwd: str = "/shared"
-    timeout_s: float | None = None
-    stdin: str | None = None
-    background: bool = False
 
 
 class Fetch(Arguments):
@@ -38,21 +32,12 @@ async def done(_: ToolContext, __: Arguments) -> ToolOutput:
     return ToolOutput({}, summary="exit code 0")
 
 
-SHELL = Tool(
-    name="shell_exec",
-    description="",
-    arguments=Run,
-    safety=Safety.PRIVILEGED,
-    timeout=5,
-    run=done,
-    paths=(PathArgument("cwd", for_commands=True),),
-    command="command",
-)
+SHELL = shell_exec(done)
 FETCH = Tool("fetch", "", Fetch, Safety.PRIVILEGED, 5, done)
 
 
 def offered(command: str, **given: object) -> tuple[Offer, ...]:
-    return offers(SHELL, Run(command=command, **given), str)  # type: ignore[arg-type]
+    return offers(SHELL, ShellArguments(command=command, **given), str)  # type: ignore[arg-type]
 
 
 def words(command: str, **given: object) -> list[str]:
@@ -144,7 +129,7 @@ def test_nothing_is_offered_for_what_is_not_shown() -> None:
     assert words("npm test", background=True) == []
     assert words("echo a\u00a0b") == []
     assert words("echo " + "a" * 400) == []
-    arguments = Run(command="curl -H 'X: abcdef'")
+    arguments = ShellArguments(command="curl -H 'X: abcdef'")
     assert offers(SHELL, arguments, lambda text: text.replace("abcdef", "[redacted:key]")) == ()
 
 
