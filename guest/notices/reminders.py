@@ -33,7 +33,7 @@ SELECT note_id, content, due_at, origin_material FROM notes
 """
 _NEXT: Final = """
 SELECT MIN(due_at) FROM notes
-    WHERE namespace = ? AND due_at <> '' AND due_at > ? AND superseded_by IS NULL
+    WHERE namespace = ? AND due_at <> '' AND due_at > ? AND due_at < ':' AND superseded_by IS NULL
 """
 
 
@@ -93,15 +93,20 @@ class Reminders:
 
     async def tell(self, outbox: Outbox, now: datetime) -> None:
         """Put what is due, and was not told for its time, into the outbox."""
-        moment = at(now.astimezone(UTC))
+        moment, late = (at(each.astimezone(UTC)) for each in (now, now - _LATE))
         which = (self._user.notes, moment, self._user.id, _AT_ONCE, KEPT_MAX)
-        while rows := (await self._memory.store.database.execute(_DUE, which)).rows:
-            for note_id, text, due, material in cast("tuple[tuple[str, str, str, int], ...]", rows):
-                late = now - datetime.fromisoformat(due) > _LATE
-                when = f" (was due {minute(due)})" if late else ""
+        seen = set[str]()  # a time that another program has written in its own form stays due
+        while rows := [row for row in await self._rows(which) if row[0] not in seen]:
+            for note_id, text, due, material in rows:
+                seen.add(note_id)
+                when = f" (was due {minute(due)})" if due < late else ""
                 read = " (comes from what was read)" if material else ""
                 key = f"reminder:{note_id}:{due}"
                 await outbox.add("reminder", f"{text}{when}{read}", key=key, note_id=note_id)
+
+    async def _rows(self, which: tuple[str | int, ...]) -> list[tuple[str, str, str, int]]:
+        result = await self._memory.store.database.execute(_DUE, which)
+        return cast("list[tuple[str, str, str, int]]", list(result.rows))
 
 
 class ReminderLoop:
@@ -131,8 +136,8 @@ class ReminderLoop:
                 if self.next_due:
                     left = datetime.fromisoformat(self.next_due) - datetime.now(UTC)
                     wait = min(max(left.total_seconds(), 0.0), wait)
-            except StorageError as error:
+            except (StorageError, ValueError) as error:  # another program may have written it
                 self.next_due = None
-                log.info("reminders cannot be looked up now: %s", error.brief)
+                log.info("reminders cannot be looked up now: %s", str(error).partition("\n")[0])
             with suppress(TimeoutError):
                 await asyncio.wait_for(changed.wait(), wait)

@@ -88,6 +88,28 @@ async def test_a_reminder_is_told_once_for_its_time(memory: Memory) -> None:
     assert len(await memory.list(9, only=Filter(due=True))) == 2
 
 
+async def due_by_another(memory: Memory, due: str) -> None:
+    note = (await memory.save("tea", [], ORIGIN)).note
+    changing = ("UPDATE notes SET due_at = ? WHERE note_id = ?", (due, note.note_id))
+    await memory.store.database.execute(*changing)
+
+
+@pytest.mark.parametrize(
+    "due", ["-3", "2026-01-01", "2026-01-01T00:00:00Z", "2026-99-99T99", "soon"]
+)
+async def test_a_time_that_another_program_has_written_keeps_no_other_from_being_told(
+    memory: Memory, due: str
+) -> None:
+    await due_by_another(memory, due)
+    await Reminders(memory).set("call Ada", SOON, (), ORIGIN)
+    async with asyncio.timeout(5):
+        for _ in range(2):
+            texts = await told(memory, SATURDAY + timedelta(hours=1))
+            assert texts[-1] == "call Ada"
+            assert len(texts) == 2 - (due > SOON)
+    assert await Reminders(memory).next_due(SATURDAY + timedelta(hours=1)) in ("", "2026-99-99T99")
+
+
 async def test_one_is_told_also_if_another_was_told_for_its_time(memory: Memory) -> None:
     hour = SATURDAY + timedelta(hours=1)
     await Reminders(memory).set("call Ada", SOON, (), ORIGIN)
@@ -163,6 +185,25 @@ async def test_one_that_was_due_while_nothing_ran_is_told_at_the_start(memory: M
             due = soon.isoformat(timespec="microseconds").replace("+00:00", "Z")
             await loop.reminders.set("now", due, (), ORIGIN)  # wakes the loop
             assert (await anext(outbox.follow(first.number))).text == "now"
+    finally:
+        await loop.stop()
+
+
+async def test_a_time_that_cannot_be_read_does_not_end_the_telling(
+    memory: Memory, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    await due_by_another(memory, "9999-99-99T99")
+    outbox = box(memory)
+    loop = ReminderLoop(memory, outbox)
+    loop.start()
+    try:
+        async with asyncio.timeout(5):
+            while "reminders cannot be looked up now" not in caplog.text:
+                await asyncio.sleep(0.01)
+            assert loop.next_due is None
+            await loop.reminders.set("call Ada", "2026-01-02T03:04:05.000000Z", (), ORIGIN)
+            assert (await anext(outbox.follow(0))).text.startswith("call Ada")
     finally:
         await loop.stop()
 
