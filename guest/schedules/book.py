@@ -113,9 +113,7 @@ class ScheduleBook:
             seen = await self.agent.admit(after, ())
             if after.condition != before.condition:
                 after = replace(after, seen=seen)
-        timed = ("timing", "zone", "paused")
-        anew = any(getattr(before, each) != getattr(after, each) for each in timed)
-        changed = await self._store.change(after, self.scheduler.now, anew=anew)
+        changed = await self._store.change(before, after, self.scheduler.now)
         self.scheduler.wake()
         return changed
 

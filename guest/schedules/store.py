@@ -169,13 +169,7 @@ SELECT (SELECT MIN(due) FROM schedules WHERE user_id = ?1 AND due <> ''),
 """
 _OLDEST: Final = "SELECT slot FROM slots WHERE schedule_id = ? ORDER BY slot DESC LIMIT 1 OFFSET ?"
 _AHEAD: Final = f"SELECT {_SCHEDULE} FROM schedules WHERE user_id = ? AND handled > ?"  # noqa: S608
-_SPENT: Final = ("spent", "spent_month", "spent_day", "spent_on")
-_KEPT: Final = ("schedule_id", "session_id", "made_in", "created_at", *_SPENT)
-_CHANGED: Final = [each.name for each in fields(Schedule) if each.name not in _KEPT]
-_CHANGE: Final = f"""
-UPDATE schedules SET {", ".join(f"{name} = ?" for name in _CHANGED)}
-    WHERE schedule_id = ? AND user_id = ?
-"""  # noqa: S608
+_TIMED: Final = ("timing", "zone", "paused")
 _DELETE: Final = "DELETE FROM schedules WHERE schedule_id = ? AND user_id = ?"
 _DELETE_SLOTS: Final = "DELETE FROM slots WHERE schedule_id = ?"
 _ERASE: Final = "INSERT INTO erasures (requested_at) VALUES (?)"
@@ -306,15 +300,20 @@ class Schedules:
             ) from None
         return schedule
 
-    async def change(self, schedule: Schedule, moment: datetime, *, anew: bool) -> Schedule:
-        """Store a changed schedule; with `anew` its slots are those after `moment`. Raises
-        `GuestError`."""
-        if anew:
-            schedule = _timed(schedule, moment)
-        changed = tuple(_value(getattr(schedule, name)) for name in _CHANGED)
-        key = (schedule.schedule_id, self._user_id)
-        await apply(self._database, Statement(_CHANGE, (*changed, *key)))
-        return schedule
+    async def change(self, before: Schedule, after: Schedule, moment: datetime) -> Schedule:
+        """Store what has changed of a schedule, and nothing else, of which a run may change some
+        meanwhile. With another time its slots are those after `moment`. Raises `GuestError`."""
+        if any(getattr(before, each) != getattr(after, each) for each in _TIMED):
+            after = _timed(after, moment)
+        names = [each.name for each in fields(Schedule)]
+        values = {name: getattr(after, name) for name in names}
+        changed = {name: _value(x) for name, x in values.items() if x != getattr(before, name)}
+        if changed:
+            columns = ", ".join(f"{name} = ?" for name in changed)
+            sql = f"UPDATE schedules SET {columns} WHERE schedule_id = ? AND user_id = ?"  # noqa: S608
+            key = (after.schedule_id, self._user_id)
+            await apply(self._database, Statement(sql, (*changed.values(), *key)))
+        return after
 
     async def delete(self, schedule_id: str) -> None:
         """Remove a schedule with its slots, and erase every byte of its instructions."""

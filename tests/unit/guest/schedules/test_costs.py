@@ -39,7 +39,7 @@ async def test_costs_are_those_of_all_runs_of_the_month_and_of_the_day_in_its_zo
         ended = replace(slot, state="done", cost=2)
         for _ in range(2):  # the answer to the first one may have been lost
             await store.end(ended, made.day(moment))
-    await store.change(replace(made, name="coffee"), BEGAN, anew=False)
+    await store.change(made, replace(made, name="coffee"), BEGAN)
     found = await store.find("coffee")
     runs = KEPT_SLOTS + 5
     assert len(await store.runs(made.schedule_id, 2 * runs)) == KEPT_SLOTS
@@ -50,6 +50,23 @@ async def test_costs_are_those_of_all_runs_of_the_month_and_of_the_day_in_its_zo
     await store.end(replace(ended, turn_id="t"), "2026-02-01")
     found = await store.find("coffee")
     assert found.costs(datetime(2026, 1, 31, 16, tzinfo=UTC)) == (2 * runs + 2, 2, 2)
+
+
+async def test_a_change_leaves_alone_what_a_run_writes_meanwhile(memory: Memory) -> None:
+    store = schedules(memory)
+    before = await store.create(replace(TOKYO, condition="changed tea"), BEGAN)
+    slot = Slot(before.schedule_id, before.due, "running", turn_id="t")
+    following = BEGAN + timedelta(minutes=2)
+    assert await store.claim(slot, before, following)
+    await store.end(replace(slot, state="done", cost=2), "2026-01-31", seen="cold", capped=True)
+    changed = replace(before, name="coffee", again=True, tools=("file_read",))
+    for _ in range(2):
+        await store.change(before, changed, BEGAN)
+    found = await store.find("coffee")
+    assert (found.again, found.tools) == (True, ("file_read",))
+    assert (found.due, found.seen, found.capped) == (stored(following), "cold", True)
+    await store.change(found, replace(found, paused=True), BEGAN)
+    assert (await store.find("coffee")).due == ""
 
 
 async def test_a_run_that_was_killed_has_cost_what_it_asked_of_models(memory: Memory) -> None:
