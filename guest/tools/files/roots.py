@@ -236,11 +236,8 @@ class Roots:
         there is nothing. Raises `ToolError`, `OSError`."""
         with suppress(FileNotFoundError):
             location = self.paths.parse(self.paths.of_session(project).anchored(path))
-            descriptor = self._open(location, os.O_PATH)
-            try:
+            with held(self._open(location, os.O_PATH)) as descriptor:
                 found = os.fstat(descriptor)
-            finally:
-                os.close(descriptor)
             return f"{found.st_ino} {found.st_size} {found.st_mtime_ns}"
         return ""
 
