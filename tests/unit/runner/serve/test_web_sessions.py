@@ -8,6 +8,7 @@ import pytest
 from wire.errors import Code, WireError
 
 from runner.access.callers import Caller
+from runner.access.tokens import digest
 from runner.serve.login import sessions as module
 from runner.serve.login.sessions import Sessions
 
@@ -61,6 +62,18 @@ def test_a_session_ends_in_any_case(sessions: Sessions, now: list[float]) -> Non
     assert sessions.find(*secrets)
     now[0] = end + 1
     assert refused(sessions, *secrets)
+
+
+def test_who_is_told_while_no_page_is_open_visits_nothing(
+    sessions: Sessions, now: list[float]
+) -> None:
+    cookie, page = sessions.begin(ALICE)
+    now[0] += IDLE_S - 1
+    assert sessions.named(digest(cookie)).user_id == "alice"
+    now[0] += 2
+    with pytest.raises(WireError):
+        sessions.named(digest(cookie))
+    assert refused(sessions, cookie, page)
 
 
 def test_it_takes_both_secrets_and_only_hashes_are_kept(sessions: Sessions, tmp_path: Path) -> None:
