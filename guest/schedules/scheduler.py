@@ -407,7 +407,8 @@ class Scheduler:
         return (None, seen) if met else (replace(slot, state="idle", told=SILENT), None)
 
     async def _pass_by(self, schedule: Schedule, slot: Slot, following: datetime | None) -> None:
-        if await self.schedules.pass_by(schedule, slot, following, self.clock()) and not slot.told:
+        passed = await self.schedules.pass_by(schedule, slot, following, self.clock())
+        if passed and not slot.told and slot.state != "running":  # whose end is told
             await self._tell(schedule, slot)
 
     async def _tell(self, schedule: Schedule, slot: Slot, text: str = "") -> None:

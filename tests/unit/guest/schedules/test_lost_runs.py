@@ -80,3 +80,27 @@ async def test_a_run_that_a_stop_interrupts_is_as_one_that_a_kill_did(
         (slot,) = await schedules.runs(made.schedule_id, 10)
         assert slot.state == expected
     await database.close()
+
+
+async def test_a_run_whose_time_comes_again_by_a_clock_that_was_set_back_is_told_once() -> None:
+    database = RamDatabase([sql for each in MIGRATIONS for sql in each.statements])
+    schedules = Schedules(database, Eraser(database), "alice", "host")
+    ends = asyncio.Event()
+    now = [DUE]
+
+    async def run(*_: object) -> Ran:
+        await ends.wait()
+        return Ran(failed=False, text="done")
+
+    await schedules.create(
+        Schedule("", "daily", "do", "0 7 * * *", "UTC", stored(DUE - SECOND)), DUE - SECOND
+    )
+    scheduler = Scheduler(schedules, Outbox(database, "alice"), run, clock=lambda: now[0])
+    for moment in (DUE, DUE - SECOND, DUE):
+        now[0] = moment
+        await scheduler.tick()
+    ends.set()
+    await scheduler.finish()
+    (notice,) = await Outbox(database, "alice").newest(10)
+    assert notice.text.endswith("sent 1 notice:\n\ndone")
+    await database.close()
