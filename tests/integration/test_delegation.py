@@ -12,13 +12,16 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
+from wire.errors import Code
 from wire.settings import BudgetSettings, PriceSettings
 from wire.v1 import gateway_pb2 as pb
 
 from guest.agent.turn import FROM_AGENT
+from guest.errors import StorageError
+from guest.gateway import delegation
 from guest.gateway.delegation import AT_ONCE
 from guest.memory.conversations.work import HandedOn
-from guest.notices.outbox import Outbox
+from guest.notices.outbox import Notice, Outbox
 from guest.tools.base import Arguments, Safety, Tool, ToolContext, ToolOutput
 from tests.support.gateway.gateways import Client, open_gateways
 
@@ -213,9 +216,18 @@ async def test_cancelling_goes_down_and_is_not_told_of_later() -> None:
 
 
 async def test_an_answer_that_comes_late_stands_before_the_next_message_once(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The turn that asked fails while its sub-agent works."""
+    """The turn that asked fails while its sub-agent works, and the first notice is not stored."""
+    add, away = Outbox.add, [StorageError(Code.UNAVAILABLE, "the memory server is away")]
+
+    async def add_later(*given: Any, **named: Any) -> Notice:
+        if away:
+            raise away.pop()
+        return await add(*given, **named)
+
+    monkeypatch.setattr(Outbox, "add", add_later)
+    monkeypatch.setattr(delegation, "TELL_AGAIN_S", 0.01)
     go_on, seen = asyncio.Event(), list[str]()
 
     async def child(task: str, _: list[str]) -> AsyncIterator[Any]:
