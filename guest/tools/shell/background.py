@@ -116,6 +116,10 @@ class BackgroundCommands:
     async def start(self, context: ToolContext, command: Command, source: str) -> int:
         """Start `command` for the session, and return its id there. Raises `ToolError`."""
         await self._load()
+        session = context.session_id
+        text = visible(" ".join(self._redact(command.text).split()))
+        text, source = shortened(text, _COMMAND_CHARS), self._redact(source)
+        number, exec_id = await self._next(session), f"background-{uuid.uuid4()}"
         running = [each for of in self._of.values() for each in of.values() if each.runs]
         if len(running) >= COMMANDS_MAX:
             named = ", ".join(f"{each.number} `{each.text}`" for each in running)
@@ -123,16 +127,16 @@ class BackgroundCommands:
                 f"{COMMANDS_MAX} commands run in the background already: {shortened(named, 400)}; "
                 "end one with shell_stop"
             )
-        session = context.session_id
-        text = visible(" ".join(self._redact(command.text).split()))
-        text, source = shortened(text, _COMMAND_CHARS), self._redact(source)
-        number, known = await self._next(session), self._of.setdefault(session, {})
-        exec_id = f"background-{uuid.uuid4()}"
-        started = BackgroundCommand(number, exec_id, text, source, time.time(), self._owner)
-        await self._store(session, started)
+        known = self._of.setdefault(session, {})
         for old in [each.number for each in known.values() if each.done][:-_KEPT_MAX]:
             del known[old]
-        known[number] = started
+        started = BackgroundCommand(number, exec_id, text, source, time.time(), self._owner)
+        known[number] = started  # before it is stored: nobody else takes its place, or follows it
+        try:
+            await self._store(session, started)
+        except BaseException:
+            del known[number]
+            raise
         try:
             await self._shell.start(exec_id, command)
         except BaseException:
