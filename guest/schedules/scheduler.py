@@ -377,7 +377,7 @@ class Scheduler:
             while True:
                 try:
                     day = schedule.day(self.clock())
-                    if passed:
+                    if passed and not passed.cost:
                         ended = await self.schedules.count(passed)
                     else:
                         await self.schedules.end(ended, day, seen=seen, capped=ran.capped)
@@ -394,7 +394,9 @@ class Scheduler:
     async def _passed(
         self, schedule: Schedule, slot: Slot, *, by_hand: bool
     ) -> tuple[Slot | None, str | None]:
-        """The slot, if it passes without a run; and what the condition has seen, if it is met."""
+        """The slot, if it passes without a run; and what the condition has seen, if it is met. It
+        has cost something where a run before it was lost."""
+        slot = replace(slot, missed=1)
         if schedule.left(self.clock()) == 0:
             return replace(slot, state="capped", detail=_capped(schedule)), None
         if by_hand or not schedule.condition:

@@ -9,6 +9,8 @@ import pytest
 
 from guest.memory.memory import Memory
 from guest.memory.usage import Amount, ModelRequest
+from guest.notices.outbox import Outbox
+from guest.schedules.scheduler import Scheduler
 from guest.schedules.store import KEPT_SLOTS, Schedule, Schedules, Slot
 from guest.schedules.timing import stored
 from tests.support.memory.store import FakeEmbedder, opened
@@ -78,6 +80,39 @@ async def test_a_run_that_was_killed_has_cost_what_it_asked_of_models(memory: Me
         request = ModelRequest(name, "s", "t", "answer", "openai", "m", "2026-01-02", "2026-01-02")
         await memory.usage.settle(request, Amount(9, 5, 1, 7), "reported")
     assert [each.cost for each in await store.lost(begins=True)] == [14]
+
+
+@pytest.mark.parametrize("spent", [0, 20])
+async def test_what_a_lost_run_has_cost_counts_also_where_it_is_not_begun_again(
+    memory: Memory, spent: int
+) -> None:
+    store = schedules(memory)
+    wanted = replace(TOKYO, again=True, condition="command true", day_budget=20)
+    made = await store.create(wanted, BEGAN)
+    for turn, cost in (("t1", spent), ("t2", 7)):
+        moment = BEGAN + timedelta(seconds=cost)
+        slot = Slot(made.schedule_id, stored(moment), "running", "host", 1, "s", turn, told=1)
+        await store.claim(slot)
+        if turn == "t1":
+            await store.end(replace(slot, state="done", cost=cost), made.day(BEGAN))
+    request = ModelRequest("r", "s", "t2", "answer", "openai", "m", "2026-01-02", "2026-01-02")
+    await memory.usage.settle(request, Amount(9, 5, 1, 7), "reported")
+    scheduler = Scheduler(
+        store,
+        Outbox(memory.store.database, memory.user_id),
+        clock=lambda: BEGAN + timedelta(seconds=30),
+    )
+
+    async def look(_: Schedule) -> tuple[bool, str]:
+        return False, ""
+
+    scheduler.look = look
+    await scheduler.tick()
+    await scheduler.finish()
+    found = await store.find(made.schedule_id)
+    assert found.costs(BEGAN) == (spent + 7, spent + 7, spent + 7)
+    states = {each.slot: each.state for each in await store.runs(made.schedule_id, 9)}
+    assert states[slot.slot] == ("capped" if spent else "idle")
 
 
 async def test_answers_that_are_read_at_once_are_no_longer_than_a_reply_can_be(
