@@ -18,6 +18,7 @@ from wire.v1 import gateway_pb2 as pb
 
 from runner.serve.login.links import Links
 from runner.serve.server import HttpServer
+from tests.support.browser import apart
 from tests.support.gateway.front import Front, open_front
 from tests.support.gateway.http_front import open_http
 from tests.support.servers.push_service import Browser, PushService, push_service
@@ -65,12 +66,11 @@ async def server(front: Front) -> AsyncIterator[HttpServer]:
 
 @pytest_asyncio.fixture
 async def chromium() -> AsyncIterator[Chromium]:
-    async with async_playwright() as driver:
-        running = await driver.chromium.launch(
-            executable_path="/usr/bin/chromium-headless-shell", args=["--no-sandbox"]
-        )
-        yield running
-        await running.close()
+    with apart.options() as options:
+        async with async_playwright() as driver:
+            running = await driver.chromium.launch(**options)
+            yield running
+            await running.close()
 
 
 async def entered(front: Front, server: HttpServer, context: BrowserContext) -> Page:

@@ -14,11 +14,11 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
+from tests.support.browser import apart
 from tests.support.browser.console import Console
 
 _UNREACHED = re.compile(r"^Failed to load resource: ")
 """What Chromium says of every answer that is an error, also of those that a page expects."""
-_PASSING = ("interrupted by another navigation", "ERR_NETWORK_CHANGED")
 
 
 class Window:
@@ -64,13 +64,12 @@ class Window:
 
 
 def go(page: Page, url: str) -> None:
-    """Go to `url`, also while the page loads itself again because a part of it did not arrive, and
-    where Chromium stops the request because an engine of containers has made a network."""
+    """Go to `url`, also while the page loads itself again because a part of it did not arrive."""
     for pause_ms in (100, 300, 1_000, 0):
         try:
             page.goto(url)
         except Error as error:
-            if pause_ms and any(cause in error.message for cause in _PASSING):
+            if pause_ms and "interrupted by another navigation" in error.message:
                 page.wait_for_timeout(pause_ms)
                 continue
             raise
@@ -80,10 +79,8 @@ def go(page: Page, url: str) -> None:
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """Debian's Chromium without a screen."""
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(
-            executable_path="/usr/bin/chromium-headless-shell", args=["--no-sandbox"]
-        )
+    with apart.options() as options, sync_playwright() as driver:
+        browser = driver.chromium.launch(**options)
         yield browser
         browser.close()
 
