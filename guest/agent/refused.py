@@ -245,11 +245,13 @@ def _without(message: ModelMessage) -> ModelMessage:
     """`message` without pictures."""
     if not isinstance(message, ModelRequest):
         return message
-    parts = [
+    parts: list[Any] = [
         replace(
             part, content=[_NOT_SHOWN if isinstance(e, BinaryContent) else e for e in part.content]
         )
         if isinstance(part, UserPromptPart) and not isinstance(part.content, str)
+        else replace(cast(Any, part), content=f"{part.model_response_str()}\nNote: {_NOT_SHOWN}")
+        if isinstance(part, ToolReturnPart) and part.files
         else part
         for part in message.parts
     ]

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pydantic_ai import RunContext, ToolFailed, ToolReturn
+from pydantic_ai.messages import BinaryContent
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from wire.v1 import gateway_pb2 as pb
@@ -22,6 +23,7 @@ from guest.agent.turn import ClientTool
 from guest.memory.models import LOCAL
 from guest.tools.arguments import arguments_text, told
 from guest.tools.base import Safety, Tool, ToolResult
+from guest.tools.files.exchange import HEAD_BYTES, kind_of
 
 ARGUMENTS = "arguments"
 
@@ -64,13 +66,17 @@ class _Toolset(AbstractToolset[Run]):
         tool_args: dict[str, Any],
         ctx: RunContext[Run],
         tool: ToolsetTool[Run],  # noqa: ARG002 - it is looked up by its name
-    ) -> str | ToolReturn:
+    ) -> ToolReturn:
         result = await self.run(ctx.deps, ctx.tool_call_id or "", name, tool_args[ARGUMENTS])
-        if result.local:  # an error, too: a failure bears no mark
-            return ToolReturn(result.text, metadata={LOCAL: result.local})
-        if result.is_error:
+        if result.is_error and not result.local:  # a failure bears no mark
             raise ToolFailed(result.text)
-        return result.text
+        pictures = [
+            BinaryContent(each, media_type=kind_of(each[:HEAD_BYTES])) for each in result.pictures
+        ]
+        return ToolReturn(
+            [result.text, *pictures] if pictures else result.text,
+            metadata={LOCAL: result.local} if result.local else None,
+        )
 
 
 class PipelineToolset(_Toolset):

@@ -140,8 +140,9 @@ class TurnLoop:
         context = replace(context, time_zone=context.time_zone or self._settings.time_zone)
         request = replace(request, context=context)
         choice = self._models.choose(request.model)
-        if (why := self._blind.get(choice.label)) is None and not self._settings.images:
-            why = "images = false in the [agent] section of runner.toml"
+        if not self._settings.images:
+            self._blind[choice.label] = "images = false in the [agent] section of runner.toml"
+        why = self._blind.get(choice.label)
         if choice.provider == OFFLINE:
             why = ""  # it says so itself
         if why is not None:
@@ -403,10 +404,10 @@ class TurnLoop:
                 fitting,
                 run.bill.counting("answer"),
                 TellPlainly(choice.label, self._plain),
-                LeaveOutPictures(choice.label, self._blind, run.no_picture_is_shown),
                 LeaveOutRefused(
                     choice.label, run.pipeline.tools(), self._refused_tools, run.notice
                 ),
+                LeaveOutPictures(choice.label, self._blind, run.no_picture_is_shown),
                 reader,
             ],
             usage_limits=limits,

@@ -187,7 +187,8 @@ class ToolOutput:
     answer, each with how a search has found it. `printed`
     is what a command printed, for a person to read. `when_shown` is called
     with the number of first items, of the only list in `data`, that fit into the result, and so is
-    `cursor_after`, which gives the cursor of what follows these; empty at the end.
+    `cursor_after`, which gives the cursor of what follows these; empty at the end. `pictures` are
+    files of images; the pipeline leaves out what no model takes, and says so.
     """
 
     data: Any
@@ -202,6 +203,7 @@ class ToolOutput:
     printed: tuple[str | Excerpt | Spliced, ...] = ()
     when_shown: Callable[[int], Awaitable[None]] | None = None
     cursor_after: Callable[[int], str] = lambda _: ""
+    pictures: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -212,7 +214,7 @@ class ToolResult:
     `material` comes from the `ToolOutput` or `ToolError`, `vouched`, `receipts`, `found`, `printed`
     and the beginnings of `words` from the `ToolOutput`. `data_json` is the data of `text` as one
     JSON object; empty for an error, and where it does not fit. `local` are the notes that it has
-    read and that stay on this machine.
+    read and that stay on this machine. `pictures` are shown to a model that sees, in this turn.
     """
 
     text: str
@@ -228,6 +230,7 @@ class ToolResult:
     data_json: str = ""
     found: Found = ()
     words: tuple[str, ...] = ()
+    pictures: tuple[bytes, ...] = ()
 
 
 class MemoryChange(NamedTuple):

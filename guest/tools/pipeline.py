@@ -36,6 +36,7 @@ from guest.tools.base import (
 )
 from guest.tools.clock import Clock
 from guest.tools.command_policy import CommandPolicy
+from guest.tools.files.exchange import with_pictures
 from guest.tools.files.roots import VirtualPaths
 from guest.tools.grants import Grants, offers
 from guest.tools.output import HostPaths, Reader, Renderer, first_words
@@ -311,6 +312,7 @@ class ToolPipeline:
         READ.set(read)
         try:
             output, in_files = await self._run(ctx, name, arguments, approve, record)
+            output = with_pictures(output)
             reader = self._reader(ctx, in_files=in_files)
             rendered = self._render.output(output, reader, tool.output_bytes if tool else 0)
             if output.when_shown is not None:
@@ -353,6 +355,7 @@ class ToolPipeline:
             data_json=rendered.data_json,
             found=output.found,
             words=tuple(first_words(self._render.text(text)) for text in output.words),
+            pictures=output.pictures,
         )
 
     async def _run(

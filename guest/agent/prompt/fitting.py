@@ -334,6 +334,11 @@ def _shorter(part: ToolReturnPart[Any], too_much: int) -> ToolReturnPart[Any]:
     """`part` with `too_much` tokens less, but not below the useful minimum. The notes at the end,
     which tell where the result comes from, are kept."""
     text = part.model_response_str()
+    if part.files:
+        too_much -= of_part(part) - of_part(
+            part := replace(part, content=f"{text}\nNote: its pictures find no room")
+        )
+        text = part.model_response_str()
     body, *notes = text.split("\nNote: ")
     size = tokens_of(text) - max(0, too_much)
     whole = bytes_within(text.encode(errors="replace"), max(0, size))

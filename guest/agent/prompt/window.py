@@ -71,10 +71,10 @@ def of_part(part: ModelRequestPart | ModelResponsePart) -> int:
 
 
 def _items(part: ModelRequestPart | ModelResponsePart) -> Sequence[object]:
-    """The texts and files of a user's part that has both."""
+    """The texts and files of a user's part, or the files of a result, that has both."""
     if isinstance(part, UserPromptPart) and not isinstance(part.content, str):
         return part.content
-    return ()
+    return part.files if isinstance(part, ToolReturnPart) else ()
 
 
 def of_tools(tools: Sequence[ToolDefinition]) -> int:

@@ -16,7 +16,7 @@ import stat
 import time
 from collections.abc import Generator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -26,6 +26,7 @@ from wire.tools import PROJECTS, SHARED
 
 from guest.errors import ToolError
 from guest.memory.models import at
+from guest.tools.base import ToolOutput
 from guest.tools.files.change import DeleteArguments, delete, dress, must_be_replaceable
 from guest.tools.files.read import PATH_MAX_CHARS
 from guest.tools.files.roots import Location, Roots, listed
@@ -76,6 +77,28 @@ def fault_of(kind: str, size: int, content: bytes) -> str:
             f"{SIDE_MAX_PIXELS:,}; make it smaller"
         )
     return ""
+
+
+PICTURES_MAX: Final = 8
+PICTURES_MAX_BYTES: Final = 10 * 1024 * 1024
+"""How many pictures one result may have, and how large they may be together."""
+
+
+def with_pictures(output: ToolOutput) -> ToolOutput:
+    """A result with those of its pictures that a model takes, and notes that tell of them."""
+    shown: list[bytes] = []
+    notes: list[str] = []
+    for picture in output.pictures:
+        if len(shown) == PICTURES_MAX or sum(map(len, shown)) + len(picture) > PICTURES_MAX_BYTES:
+            notes.append("more pictures than one result may have: the others are not shown")
+            break
+        kind = kind_of(picture[:HEAD_BYTES])
+        why = fault_of(kind, len(picture), picture) if kind else "it is no image"
+        notes += [f"a picture is not shown: {why}"] if why else []
+        shown += [] if why else [picture]
+    if shown:
+        notes.append(f"pictures that follow, in this turn alone: {len(shown)}")
+    return replace(output, pictures=tuple(shown), notes=(*output.notes, *notes))
 
 
 def _number(content: bytes, first: int, last: int, *, little: bool = False) -> int:

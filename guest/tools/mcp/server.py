@@ -9,6 +9,7 @@ import asyncio
 import json
 import logging
 import re
+from base64 import b64decode
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Set
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -447,11 +448,16 @@ def output(result: types.CallToolResult, material: str) -> ToolOutput:
 
     Raises `ToolError` with what the server said, if it says that the call failed.
     """
-    texts, left_out = [], []
+    texts: list[str] = []
+    left_out: list[str] = []
+    pictures: list[bytes] = []
     for part in result.content[:_PARTS_MAX]:
-        text, name = _shown(part)
-        texts += [text] if text else []
-        left_out += [f"{name} is not shown"] if name else []
+        match _shown(part):
+            case bytes() as picture:
+                pictures.append(picture)
+            case text, name:
+                texts += [text] if text else []
+                left_out += [f"{name} is not shown"] if name else []
     if len(result.content) > _PARTS_MAX:
         left_out.append(f"only the first {_PARTS_MAX} of {len(result.content)} parts are shown")
     if not texts and result.structured_content is not None:
@@ -469,6 +475,7 @@ def output(result: types.CallToolResult, material: str) -> ToolOutput:
         summary=first or "an empty answer",
         material=(material,),
         printed=(text,),
+        pictures=tuple(pictures),
     )
 
 
@@ -478,17 +485,36 @@ def refused(said: str, material: str) -> ToolError:
     return ToolError(f"the server answered with an error: {words}", material=(material,))
 
 
-def _shown(part: types.ContentBlock) -> tuple[str, str]:
-    """A part's text, or the name of what is not shown."""
+def _shown(part: types.ContentBlock) -> tuple[str, str] | bytes:
+    """A part's text and the name of what of it is not shown, or a picture."""
     match part:
         case types.TextContent():
             return part.text, ""
         case types.EmbeddedResource(resource=types.TextResourceContents() as resource):
             return resource.text, ""
         case types.ResourceLink():
-            return f"[link: {str(part.uri)[:_URI_MAX_CHARS]}]", ""
-        case types.ImageContent() | types.AudioContent():
-            kind = part.mime_type[:_URI_MAX_CHARS]
-            return "", f"a part of type {kind} with {len(part.data) * 3 // 4} bytes"
+            told = (part.name, part.description or "", str(part.uri))
+            return f"[link: {' · '.join(each[:_URI_MAX_CHARS] for each in told if each)}]", ""
+        case types.ImageContent():
+            return _decoded(part.data)
+        case types.EmbeddedResource(resource=types.BlobResourceContents() as resource):
+            kind, uri = resource.mime_type or "no type", str(resource.uri)[:_URI_MAX_CHARS]
+            if kind.startswith("image/"):
+                return _decoded(resource.blob)
+            return f"[resource: {uri}]", _unshown(kind, resource.blob)
+        case types.AudioContent():
+            return "", _unshown(part.mime_type, part.data)
         case _:
             return "", "a part of another type"
+
+
+def _decoded(base64: str) -> bytes:
+    """The bytes; none if it is no base64."""
+    try:
+        return b64decode(base64)
+    except ValueError:
+        return b""
+
+
+def _unshown(kind: str, base64: str) -> str:
+    return f"a part of type {kind[:_URI_MAX_CHARS]} with {len(base64) * 3 // 4} bytes"

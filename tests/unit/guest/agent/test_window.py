@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from pydantic_ai.messages import (
+    BinaryContent,
     ModelMessage,
     ModelRequest,
     ModelResponse,
@@ -41,6 +42,7 @@ from tests.support.agent.turn_fakes import (
     Watcher,
     tool,
 )
+from tests.support.images import png
 
 SECTIONS = Sections(
     rules="rules " * 20,
@@ -132,6 +134,17 @@ def test_a_mark_is_kept_behind_long_notes_and_may_be_long_itself() -> None:
     old, _ = outputs(fitted.messages)
     assert "came from what was read (/shared/a.md), not from the user" in old
     assert old.endswith("\nNote: shown in part")
+
+
+def test_the_pictures_of_an_output_count_and_go_before_its_text() -> None:
+    picture = BinaryContent(png(), media_type="image/png")
+    result: list[Any] = ["new", picture]
+    messages = [*running("old"), ModelResponse(parts=[ToolCallPart("look", "{}", "now")])]
+    messages.append(ModelRequest(parts=[ToolReturnPart("look", result, "now")]))
+    request = Request(SECTIONS, messages)
+    assert request.size > Request(SECTIONS, messages[:-1]).size + 1_600
+    fitted = fit(request, ASKED, request.size - 1_000, 0)
+    assert outputs(fitted.messages) == ["old", "new\nNote: its pictures find no room"]
 
 
 def test_before_a_turn_goes_its_outputs_are_shortened() -> None:

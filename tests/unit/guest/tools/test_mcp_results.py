@@ -21,12 +21,21 @@ def test_texts_are_joined_and_what_is_no_text_is_named() -> None:
             {"type": "text", "text": "one\x1b[2J\u202e"},
             {"type": "image", "mimeType": "image/png", "data": "AAAA"},
             {"type": "resource", "resource": {"uri": "file:///a", "text": "two"}},
-            {"type": "resource_link", "uri": "file:///b", "name": "b"},
+            {"type": "resource_link", "uri": "file:///b", "name": "b", "description": "a book"},
+            {"type": "resource", "resource": {"uri": "u:c", "blob": "AAAA", "mimeType": "a/zip"}},
+            {"type": "resource", "resource": {"uri": "u:d", "blob": "AAAB", "mimeType": "image/x"}},
+            {"type": "audio", "mimeType": "audio/wav", "data": "AAAA"},
+            {"type": "image", "mimeType": "image/png", "data": "A"},
         ),
         "mcp: s_t",
     )
-    assert shown.data == {"content": "one\\x1b[2J\\u202e\ntwo\n[link: file:///b]"}
-    assert shown.notes == ("a part of type image/png with 3 bytes is not shown",)
+    said = "one\\x1b[2J\\u202e\ntwo\n[link: b · a book · file:///b]\n[resource: u:c]"
+    assert shown.data == {"content": said}
+    assert shown.notes == (
+        "a part of type a/zip with 3 bytes is not shown",
+        "a part of type audio/wav with 3 bytes is not shown",
+    )
+    assert shown.pictures == (b"\0\0\0", b"\0\0\1", b"")
     assert shown.material == ("mcp: s_t",)
 
 
