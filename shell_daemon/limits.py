@@ -16,8 +16,10 @@ from wire.limits import (
     COMMAND_MAX_CHARS,
     COMMAND_TIMEOUT_MAX_S,
     COMMAND_TIMEOUT_S,
+    GIT_IDENTITY,
 )
 
+_CACHES: Final = {"npm_config_cache": "npm", "UV_CACHE_DIR": "uv", "PIP_CACHE_DIR": "pip"}
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
@@ -26,6 +28,7 @@ _ENVIRONMENT_MAX_CHARS: Final = 32_000
 _CALLER: Final = re.compile(r"[!-~]{1,256}")
 _FILES_MAX_BYTES: Final = 1024 * 1024
 _FILE_DEPTH_MAX: Final = 8
+_IDENTITY: Final = re.compile(GIT_IDENTITY)
 
 
 @dataclass(frozen=True)
@@ -40,13 +43,16 @@ class Settings:
     free on a disk (see `guards`). The guest may hold `memory_bytes` (see `guards`); where it is not
     given, a control group limits that. `ended_max` ended commands are remembered, for `ended_age`.
     `grace` is the time between SIGTERM and SIGKILL. A command with an open standard input is ended
-    after `unattended` without a reader of its output.
+    after `unattended` without a reader of its output. Package managers keep what they have fetched
+    below `cache`. `git_identity`, as "Name <mail>", is who commits.
     """
 
     shared: Path = Path("/shared")
     tmp: Path = Path("/tmp")  # noqa: S108 - the guest's own
     run: Path = Path("/run")
     projects: Path = Path("/projects")
+    cache: Path = Path("/cache")
+    git_identity: str = ""
     commands_max: int = 32
     buffer_bytes: int = 256 * 1024
     ring_bytes: int = 8 * 1024 * 1024
@@ -74,10 +80,22 @@ class Settings:
         for field, root in (("shared", self.shared), ("tmp", self.tmp)):
             if not root.is_absolute() or not root.is_dir():
                 raise _bad(field, f"{root} is not a directory", "an absolute path that exists")
+        if not _IDENTITY.fullmatch(self.git_identity):
+            raise _bad("git_identity", f"{self.git_identity!r}", "Name <mail>")
 
     def environment(self) -> dict[str, str]:
         """The environment of every command; it takes nothing from the daemon's own."""
-        return {"PATH": PATH, "HOME": str(self.tmp), "LANG": "C.UTF-8", "TERM": "dumb"}
+        own = {"PATH": PATH, "HOME": str(self.tmp), "LANG": "C.UTF-8", "TERM": "dumb"}
+        kept = {name: str(self.cache / place) for name, place in _CACHES.items()}
+        name, _, mail = self.git_identity.rstrip(">").partition(" <")
+        who = {
+            f"GIT_{each}_{what}": value
+            for each in ("AUTHOR", "COMMITTER")
+            for what, value in (("NAME", name), ("EMAIL", mail))
+            if value
+        }
+        # uv fetches no Python of its own: the guest has one.
+        return {**own, **kept, "UV_PYTHON_DOWNLOADS": "never", **who}
 
 
 def _bad(field: str, problem: str, accepted: str) -> WireError:

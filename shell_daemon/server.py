@@ -26,6 +26,8 @@ _SETTINGS: Final = {
     "--root-tmp": ("tmp", Path),
     "--root-projects": ("projects", Path),
     "--root-run": ("run", Path),
+    "--root-cache": ("cache", Path),
+    "--git-identity": ("git_identity", str),
     "--max-commands": ("commands_max", int),
     "--buffer-bytes": ("buffer_bytes", int),
     "--memory-bytes": ("memory_bytes", int),

@@ -24,6 +24,8 @@ TAG_MAX_CHARS: Final = 64
 TOOL_OUTPUT_MAX_BYTES: Final = 16 * 1024
 COMMAND_MAX_CHARS: Final = 32_000
 COMMAND_TIMEOUT_S: Final[float] = 60
+GIT_IDENTITY: Final = r"([^<>\x00-\x20][^<>\x00-\x1f]{0,99} <[^<>\s@]+@[^<>\s@]+>)?"
+"""Who commits, as git writes it; or nobody."""
 COMMAND_TIMEOUT_MAX_S: Final[float] = 3600
 BACKGROUND_S: Final[float] = 86_400
 BACKGROUND_MAX_S: Final[float] = 7 * 86_400

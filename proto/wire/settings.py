@@ -41,6 +41,7 @@ from wire.limits import (
     BACKGROUND_S,
     COMMAND_TIMEOUT_MAX_S,
     COMMAND_TIMEOUT_S,
+    GIT_IDENTITY,
     TOOL_OUTPUT_MAX_BYTES,
 )
 from wire.providers import KEYED, OFFLINE, PROVIDERS, ProviderName
@@ -658,7 +659,7 @@ class ShellSettings(Section):
     words, without quotes, joined by single spaces. An empty `allow` allows everything that is not
     denied. With `operators` false, a command is a program and its arguments, without a shell.
     `timeout_s` applies to commands that name no timeout. `background_s` is how long a command
-    may run in the background; with 0 there are none.
+    may run in the background; with 0 there are none. `git_identity` is who commits.
     """
 
     enabled: Switch = True
@@ -670,6 +671,7 @@ class ShellSettings(Section):
     processes: Annotated[int, count(32, 32_768)] = 256
     cpus: Cpus = 2.0
     background_s: Annotated[float, number(0, BACKGROUND_MAX_S, "of seconds ")] = BACKGROUND_S
+    git_identity: Annotated[str, text("Name <mail>", f"^{GIT_IDENTITY}$", max_length=200)] = ""
 
 
 def _server_name(value: str) -> str:

@@ -190,7 +190,8 @@ class Egress:
         reply: egress_pb2.EgressConfigured = await answered(
             configure(request, timeout=_CONFIGURE_S)
         )
-        self._authority = reply.authority_pem
+        # In a tunnel a command meets who opens TLS behind egress, such as a company's proxy.
+        self._authority = "\n".join(filter(None, (request.ca_pem, reply.authority_pem)))
         self._handed = self.launcher.handed if self.role is Role.EGRESS else frozenset()
         await self.configured()
 

@@ -379,6 +379,7 @@ class ShellLauncher(_Launcher):
                 *("--bootstrap-stdin", "--sealed", *self._placement.until),
                 *("--log-level", self.config.log_level),
                 *("--default-timeout", f"{settings.timeout_s:g}"),
+                *([f"--git-identity={who}"] if (who := settings.git_identity) else ()),
                 *(() if self.capabilities.limits_memory else ("--memory-bytes", str(memory))),
             ),
             environment=environment,

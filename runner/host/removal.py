@@ -109,6 +109,7 @@ def belongings(config: Config, user_id: str) -> UserData:
         "what the agent remembers, with backups": places.pop(".oxydra", None),
         "files shared with the agent": places.pop("shared", None),
         "files that the agent may only read": places.pop("vault", None),
+        "what programs of commands keep": places.pop("cache", None),
         "logs of guests": places.pop("logs", None),
     }
     parts = [Item(what, path, _size(path)) for what, path in known.items() if path is not None]

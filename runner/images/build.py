@@ -25,6 +25,7 @@ from runner.images.archive import inspected
 from runner.images.naming import USUAL_ROLES, ImageRole, dockerfile, image_name, requirements
 
 BUILD_TOOLS: Final = "build-essential python3-dev pkg-config"
+_PACKAGE: Final = re.compile(r"[a-z0-9][a-z0-9+.-]+")
 _LAST_LINES: Final = 30
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _STAGE: Final = "oxydra.stage=build"
@@ -51,6 +52,8 @@ class Recipe:
     roles: Sequence[ImageRole] = USUAL_ROLES
     wheelhouse: Path | None = None
     build_tools: bool = False
+    packages: Sequence[str] = ()
+    """More packages of Debian's in the shell's image."""
     any_model: bool = False
     """Whether the embedder takes other models than the default one."""
 
@@ -58,9 +61,18 @@ class Recipe:
 def build_images(engine: docker.APIClient, recipe: Recipe, progress: Progress) -> None:
     """Build the images of all roles in parallel, then remove what only the build needed.
 
-    An image that was made from the same content is kept. Raises `TierError`: INTERNAL with the last
-    lines of the failing step, or UNAVAILABLE if the base cannot be had; images that are done stay.
+    An image that was made from the same content is kept. Raises `TierError`: INVALID_ARGUMENT for
+    what cannot be a package's name, INTERNAL with the last lines of the failing step, or
+    UNAVAILABLE if the base cannot be had; images that are done stay.
     """
+    for name in recipe.packages:
+        if not _PACKAGE.fullmatch(name):
+            raise TierError(
+                Code.INVALID_ARGUMENT,
+                f"{name!r} is not a package of Debian's",
+                details="a name has small letters, digits, + - and ., and two of them at least",
+                resolution="runner images build --with PACKAGE",
+            )
     base_id = _have_base(engine, recipe.base, progress)
     with tempfile.TemporaryDirectory(prefix="oxydra-wheels-") as scratch:
         directory = Path(scratch)
@@ -122,6 +134,8 @@ def _arguments(recipe: Recipe, role: ImageRole) -> dict[str, str]:
     arguments = {"BASE_IMAGE": recipe.base, "OXYDRA_VERSION": installed_version("oxydra")}
     if role is ImageRole.SHELL and recipe.build_tools:
         arguments["BUILD_TOOLS"] = BUILD_TOOLS
+    if role is ImageRole.SHELL and recipe.packages:
+        arguments["PACKAGES"] = " ".join(sorted(set(recipe.packages)))
     if role is ImageRole.EMBEDDER and recipe.any_model:
         arguments["EXTRA"] = f"{wheels.EXTRAS[role]},{wheels.ANY_MODEL}"
     return arguments

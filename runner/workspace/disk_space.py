@@ -139,7 +139,7 @@ def _released(database: Path, workspace: Workspace) -> bool:
 
 def _named(full: WorkspaceError, workspace: Workspace) -> WorkspaceError:
     largest, size = "", 0
-    for name in ("shared", "tmp"):
+    for name in ("shared", "tmp", "cache"):
         place = workspace.path / name
         with suppress(OSError), directory_beneath(workspace.path, place) as directory:
             path, taken = largest_file(directory)

@@ -68,6 +68,7 @@ MOUNTS: Final[dict[Role, tuple[Mount, ...]]] = {
     Role.SHELL: (
         Mount("shared", "shared", "/shared", Access.READ_WRITE),
         Mount("tmp", "tmp", "/tmp", Access.READ_WRITE),  # noqa: S108 - a virtual path
+        Mount("cache", "cache", "/cache", Access.READ_WRITE),
         Mount("ipc", "ipc/shell", "/ipc", Access.READ_WRITE),
         Mount("egress", "ipc/shell-out", "/egress", Access.READ_ONLY),
     ),

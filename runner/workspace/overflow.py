@@ -30,7 +30,7 @@ _AT_ONCE: Final = 10_000
 def quarantine_excess(
     workspace: Workspace, most: int = CROWD_MAX, *, mounted: bool = False
 ) -> list[str]:
-    """Move aside what is too much in `shared` and `tmp`, and all that is in the shell's own `ipc`.
+    """Move aside what is too much in `shared`, `tmp` and `cache`, and all in the shell's own `ipc`.
 
     If one directory is the greater part, that is moved, otherwise everything. What is moved stays
     in the workspace, where no guest sees it. `mounted` says that the agent guest may run: then the
@@ -40,6 +40,7 @@ def quarantine_excess(
     for place, most_here in (
         (workspace.path / "shared", most),
         (workspace.path / "tmp", most),
+        (workspace.path / "cache", most),
         (workspace.socket(Role.SHELL).parent, 0),
     ):
         try:

@@ -19,7 +19,7 @@ from shell_daemon.probe.world import Budget, World
 
 TEXTS: Final = ("/run", "/var/run", "/ipc")
 """The places whose files are searched for secrets: every entry of them is kept."""
-_USERS: Final = ("/shared", "/tmp")  # noqa: S108 - the guest's own
+_USERS: Final = ("/shared", "/tmp", "/cache")  # noqa: S108 - the guest's own
 _SYSTEM: Final = frozenset(
     {"", "bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "sbin", "sys", "usr"}
 )

@@ -310,6 +310,10 @@ class TestEnvironment:
             "HOME": str(guest.seen_tmp),
             "LANG": "C.UTF-8",
             "TERM": "dumb",
+            "npm_config_cache": "/cache/npm",
+            "UV_CACHE_DIR": "/cache/uv",
+            "PIP_CACHE_DIR": "/cache/pip",
+            "UV_PYTHON_DOWNLOADS": "never",
         }
 
     async def test_nothing_of_the_daemon_s_own_leaks(self, guest: Guest) -> None:

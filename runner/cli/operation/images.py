@@ -68,6 +68,15 @@ def build(
     with_build_tools: Annotated[
         bool, typer.Option("--with-build-tools", help="Compilers in the shell image.")
     ] = False,
+    packages: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="PACKAGE",
+            help="A package of Debian's in the shell image; may be given several times.",
+            show_default=False,
+        ),
+    ] = None,
     any_model: AnyModel = False,
 ) -> None:
     """Build the images that guests run from."""
@@ -80,7 +89,8 @@ def build(
             )
             shown.done("base")
         recipe = Recipe(
-            prefix, base_image, role or USUAL_ROLES, wheelhouse, with_build_tools, any_model
+            *(prefix, base_image, role or USUAL_ROLES, wheelhouse, with_build_tools),
+            *(packages or (), any_model),
         )
         build_images(engine, recipe, shown)
     show(context)

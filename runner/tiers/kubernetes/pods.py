@@ -35,7 +35,7 @@ _REQUESTED: Final = {
 """Memory in MiB and processors of one that is idle: see docs/benchmarks.md."""
 _MADE: Final = {
     Role.AGENT: ("/state/.oxydra", "/state/vault", "/state/tmp", "/work/shared", "/work/tmp"),
-    Role.SHELL: ("/work/shared", "/work/tmp"),
+    Role.SHELL: ("/work/shared", "/work/tmp", "/work/cache"),
 }
 _MAKE: Final = (
     'umask 077; while [ "$1" != -- ]; do '

@@ -19,6 +19,7 @@ _PLACES: Final = {
     "vault": "/state/vault",
     "shared": "/work/shared",
     "tmp": "/work/tmp",
+    "cache": "/work/cache",
     "ipc": "/run",
 }
 """Where the volumes `state` and `work` have a workspace's directories. There are no sockets."""

@@ -40,7 +40,7 @@ async def test_what_commands_left_behind_raises_no_alarm(guarded: GuardedHost) -
     (shared / ".oxydra").mkdir()
     (shared / "link").symlink_to("/.oxydra")
     (guarded.alice / "ipc" / "shell" / "gateway.sock").mkdir()
-    for directory in ("shared", "tmp", "ipc/shell"):
+    for directory in ("shared", "tmp", "cache", "ipc/shell"):
         with socket.socket(socket.AF_UNIX) as stale:
             stale.bind(str(guarded.alice / directory / "stale.sock"))
     assert hits(await in_bubblewrap(guarded)) == {}

@@ -250,7 +250,7 @@ SELF = [
                 for name in ("ls", "sh", "hostile"):
                     if refused(lambda: open(f"{place}/{name}", "r+b" if name != "hostile" else "xb"))[1] is None:
                         won(place, name)
-                if not place.startswith("/") or place.startswith(("/shared", "/tmp", "/ipc")): won("path", place)
+                if not place.startswith("/") or place.startswith(("/shared", "/tmp", "/cache", "/ipc")): won("path", place)
         """),
         stopped_by="PATH names only directories that are mounted read only",
     ),

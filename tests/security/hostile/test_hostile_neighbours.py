@@ -282,7 +282,7 @@ PROGRAMS = [
             places = ["/opt/oxydra", sys.prefix, sys.base_prefix, "/usr/lib/python3", "/usr/bin"]
             for line in open("/proc/self/mountinfo"):
                 places.append(line.split()[4])
-            own = ("/shared", "/tmp", "/var/tmp", "/ipc", "/run", "/dev/shm", "/proc", "/dev")
+            own = ("/shared", "/tmp", "/cache", "/var/tmp", "/ipc", "/run", "/dev/shm", "/proc", "/dev")
             for place in places:
                 if not place.startswith(own) and os.path.isdir(place) and os.access(place, os.W_OK):
                     _, error = refused(os.mkdir, place + "/hostile")

@@ -139,7 +139,7 @@ async def test_planted_packages_do_not_answer_for_the_self_test(place: TwoHosts)
             found = failed(await place.alice.host.check_boundary())
         assert found == {"secrets": f"the control token is in {path}"}
     finally:
-        for directory in ("tmp", "shared", "ipc/shell"):
+        for directory in ("tmp", "shared", "cache", "ipc/shell"):
             clear(place.alice.workspace / directory)
 
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 DEPTH = 3_000
 WIDTH = 4_200
 """More directories than a guest may have descriptors."""
-OWN = ("shared", "tmp", "ipc/shell")
+OWN = ("shared", "tmp", "cache", "ipc/shell")
 
 ADOPTED = "the runner opens closed directories again and moves aside what is in its way"
 CROWDED = "the runner moves aside what the self-test could not look through"
@@ -34,7 +34,7 @@ LEFT_BEHIND = [
     Attempt(
         "a tree of 3,000 directories in each other",
         python(f"""
-        for place in ("/shared", "/tmp", "/ipc"):
+        for place in ("/shared", "/tmp", "/cache", "/ipc"):
             os.chdir(place)
             for _ in range({DEPTH}):
                 os.mkdir("d"); os.chdir("d")
@@ -62,10 +62,14 @@ LEFT_BEHIND = [
     """),
         stopped_by=CROWDED,
     ),
-    Attempt("directories that are closed", bash("chmod 000 /shared /tmp /ipc"), stopped_by=ADOPTED),
+    Attempt(
+        "directories that are closed",
+        bash("chmod 000 /shared /tmp /cache /ipc"),
+        stopped_by=ADOPTED,
+    ),
     Attempt(
         "directories without the right to write",
-        bash("chmod 500 /shared /tmp /ipc"),
+        bash("chmod 500 /shared /tmp /cache /ipc"),
         stopped_by=ADOPTED,
     ),
     Attempt(

@@ -121,7 +121,7 @@ async def shell_pod(*options: str) -> AsyncIterator[Pod]:
     with tempfile.TemporaryDirectory(dir=SCRATCH, prefix="pod-") as name:
         root = Path(name)
         root.chmod(0o755)
-        for directory in ("", "shared", "tmp"):
+        for directory in ("", "shared", "tmp", "cache"):
             (root / "work" / directory).mkdir(exist_ok=True)
             os.chown(root / "work" / directory, GUEST_UID, GUEST_UID)
         log = root / "termination-log"

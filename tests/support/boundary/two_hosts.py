@@ -294,7 +294,7 @@ class TwoHosts:
 
     async def assert_unharmed(self) -> None:
         """Every guest is ready and the same process, both memories answer, and nothing
-        outside of alice's own four directories is another than before, but for logs and the
+        outside of alice's own five directories is another than before, but for logs and the
         record of calls, which grow."""
         for user_host in (self.alice, self.bob):
             note = user_host.secrets["memory"]
@@ -305,7 +305,7 @@ class TwoHosts:
     def _outside(self) -> dict[str, Any]:
         kernel = map(Path, ("/proc/sys/kernel/core_pattern", "/proc/sys/vm/overcommit_memory"))
         files = {}
-        own = {self.alice.workspace / name for name in ("shared", "tmp", "ipc", "logs")}
+        own = {self.alice.workspace / name for name in ("shared", "tmp", "cache", "ipc", "logs")}
         for directory, names, found in os.walk(self.root):
             here = Path(directory)
             names[:] = [

@@ -320,7 +320,10 @@ def test_what_is_private_is_named_with_its_numbers(workspaces: Path) -> None:
     token = (workspaces.parent / "runtime/bob-with-a-name/control.token").stat()
     assert token.st_ino in {place.inode for place in spec.private if not place.path}
     assert found["ws/nothing"].inode == 0
-    assert not {"ws/alice/shared", "ws/alice/tmp", "ws/alice/ipc/shell"} & found.keys()
+    assert (
+        not {"ws/alice/shared", "ws/alice/tmp", "ws/alice/cache", "ws/alice/ipc/shell"}
+        & found.keys()
+    )
     bobs = (workspaces / "bob-with-a-name/.oxydra").stat()
     assert (bobs.st_dev, bobs.st_ino) in spec.other_users
 

@@ -376,7 +376,9 @@ def test_a_database_must_lie_where_the_guest_has_a_mount(workspace: Workspace) -
 
 
 def test_the_shell_gets_its_token_and_its_limits_and_nothing_else(workspace: Workspace) -> None:
-    section = ShellSettings(memory_mb=256, processes=64, cpus=0.5, timeout_s=7)
+    section = ShellSettings(
+        memory_mb=256, processes=64, cpus=0.5, timeout_s=7, git_identity="-A B <a@b.example>"
+    )
     made = ShellLauncher(Config(shell=section), workspace, HOST_FILES, parties.AUTHORITY)
     started = made.prepare()
     spec = started.spec
@@ -391,8 +393,10 @@ def test_the_shell_gets_its_token_and_its_limits_and_nothing_else(workspace: Wor
     assert started.peer.endpoint == f"unix:{workspace.path}/ipc/shell/shell.sock"
     assert spec.command[spec.command.index("--socket") + 1] == "/ipc/shell.sock"
     assert spec.command[spec.command.index("--default-timeout") + 1] == "7"
+    assert "--git-identity=-A B <a@b.example>" in spec.command
     assert set(spec.environment) == {"HOME", "PATH", "PYTHONUTF8", "GRPC_VERBOSITY"}
-    assert {bound.mount.virtual for bound in spec.mounts} == {"/shared", "/tmp", "/ipc", "/egress"}
+    seen = {bound.mount.virtual for bound in spec.mounts}
+    assert seen == {"/shared", "/tmp", "/cache", "/ipc", "/egress"}
     assert started.peer.token != made.prepare().peer.token
 
 

@@ -24,6 +24,7 @@ EXPECTED = {
     ".oxydra",
     "shared",
     "tmp",
+    "cache",
     "vault",
     "ipc",
     "ipc/agent",
@@ -255,7 +256,13 @@ def test_the_mounts_are_the_designs_table() -> None:
             "ipc/shell": "ro",
             "ipc/agent-out": "ro",
         },
-        Role.SHELL: {"shared": "rw", "tmp": "rw", "ipc/shell": "rw", "ipc/shell-out": "ro"},
+        Role.SHELL: {
+            "shared": "rw",
+            "tmp": "rw",
+            "cache": "rw",
+            "ipc/shell": "rw",
+            "ipc/shell-out": "ro",
+        },
         Role.EGRESS: {"ipc/egress": "rw", "ipc/agent-out": "rw", "ipc/host": "ro"},
         Role.SHELL_EGRESS: {"ipc/out": "rw", "ipc/shell-out": "rw"},
     }

@@ -19,6 +19,8 @@ from shell_daemon.limits import Settings
         ({"shared": Path("relative")}, "shared: relative is not a directory"),
         ({"tmp": Path("/nonexistent")}, "tmp: /nonexistent is not a directory"),
         ({"tmp": Path("/etc/passwd")}, "tmp: /etc/passwd is not a directory"),
+        ({"git_identity": "Alice"}, "git_identity: 'Alice'"),
+        ({"git_identity": "Alice\n <a@b>"}, "git_identity: 'Alice\\n <a@b>'"),
     ],
 )
 def test_bad_settings_are_refused_by_name(

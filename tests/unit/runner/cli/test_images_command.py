@@ -14,6 +14,7 @@ from runner.cli.app import app
         (("build", "--role", "kitchen"), "kitchen"),
         (("build", "--bootstrap-base", "--base-image", "mine"), "--bootstrap-base"),
         (("build", "--wheelhouse", "/nowhere/at/all"), "/nowhere/at/all"),
+        (("build", "--with"), "--with"),
         (("load", "/nowhere/images.tar"), "/nowhere/images.tar"),
         (("save", "/nowhere/images.tar"), "/nowhere"),
     ],

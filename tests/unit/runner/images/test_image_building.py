@@ -5,6 +5,7 @@ import os
 import shutil
 import tarfile
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,20 @@ def test_build_tools_go_into_the_shell_image_alone(wheelhouse: Path) -> None:
     for options in engine.built:
         asked = "build-essential" in options["buildargs"].get("BUILD_TOOLS", "")
         assert asked == ("-shell:" in options["tag"])
+
+
+def test_more_packages_are_part_of_the_shells_content(wheelhouse: Path) -> None:
+    engine = FakeEngine()
+    recipe = Recipe("ox", "base:1", wheelhouse=wheelhouse)
+    run(engine, recipe)
+    more = replace(recipe, packages=["r-base", "gdal-bin", "r-base"])
+    said = run(engine, more).lines
+    assert [role for role, line in said if line.startswith("Step")] == ["shell"]
+    assert engine.built[-1]["buildargs"]["PACKAGES"] == "gdal-bin r-base"
+    assert ("shell", "unchanged") in run(engine, more).lines
+    for bad in ("r-base; curl x", "-y", "A", "x", "$(x)"):
+        with pytest.raises(TierError, match="not a package of Debian's"):
+            run(engine, replace(recipe, packages=[bad]))
 
 
 def test_a_failing_step_is_shown_without_what_went_before(wheelhouse: Path) -> None:

@@ -136,6 +136,7 @@ def test_with_selinux_directories_of_both_guests_have_a_shared_label() -> None:
     assert shell["Binds"] == [
         f"{WORKSPACE}/shared:/shared:rw,z",
         f"{WORKSPACE}/tmp:/tmp:rw,z",
+        f"{WORKSPACE}/cache:/cache:rw,Z",
         f"{WORKSPACE}/ipc/shell:/ipc:rw,z",
         f"{WORKSPACE}/ipc/shell-out:/egress:ro,z",
     ]
