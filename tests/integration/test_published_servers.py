@@ -12,7 +12,6 @@ from typing import Any, Final
 import pytest
 import pytest_asyncio
 from wire.egress.rules import PRESETS
-from wire.settings import EmbedderSettings
 from wire.transport import open_channel
 from wire.v1 import gateway_pb2_grpc
 
@@ -35,7 +34,7 @@ SERVERS: Final = {
     "thinking": ("npx", "-y", "@modelcontextprotocol/server-sequential-thinking@2026.8.31"),
     "time": ("uvx", "mcp-server-time==2026.8.18"),
 }
-CALLS: Final = {
+CALLS: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "graph_read_graph": ({}, "entities"),
     "thinking_sequentialthinking": (
         {"thought": "one", "thoughtNumber": 1, "totalThoughts": 1, "nextThoughtNeeded": False},
@@ -56,24 +55,26 @@ def networks() -> Iterator[str]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def pair() -> AsyncIterator[Pair]:
     with tempfile.TemporaryDirectory(dir=SCRATCH, prefix="oxp-") as root:
-        config = Config(
-            workspace_root=Path(root) / "ws",
-            runtime_dir=Path(root) / "rt",
-            tier="container",
-            embedder=EmbedderSettings(backend="none"),
-            container={"images": images_of_this_checkout()},
-            shell={"git_identity": "Alice Example <alice@example.org>"},
-            egress={
-                "ca_file": MACHINES,
-                "private_networks": tuple(sorted(set(networks()))),
-                "shell": {"presets": ("npm", "pypi")},
-            },
-            mcp={
-                "servers": {
-                    name: {"command": words[0], "args": words[1:]}
-                    for name, words in SERVERS.items()
-                }
-            },
+        config = Config.model_validate(
+            {
+                "workspace_root": Path(root) / "ws",
+                "runtime_dir": Path(root) / "rt",
+                "tier": "container",
+                "embedder": {"backend": "none"},
+                "container": {"images": images_of_this_checkout()},
+                "shell": {"git_identity": "Alice Example <alice@example.org>"},
+                "egress": {
+                    "ca_file": str(MACHINES),
+                    "private_networks": sorted(set(networks())),
+                    "shell": {"presets": ["npm", "pypi"]},
+                },
+                "mcp": {
+                    "servers": {
+                        name: {"command": words[0], "args": words[1:], "start_timeout_s": 120}
+                        for name, words in SERVERS.items()
+                    }
+                },
+            }
         )
         async with (
             Host(config, "alice") as host,
