@@ -195,7 +195,8 @@ async def _open(config: "GuestConfig", stack: AsyncExitStack, lease: program.Lea
         retention = memory.retention()
         _close_later(stack, "retention", retention.stop)
         retention.start()
-    roots = Roots(config.paths.virtual, config.paths.private, projects=config.paths.projects)
+    paths = config.paths
+    roots = Roots(paths.virtual, paths.private, projects=paths.projects, skills=config.skills)
     stack.callback(roots.close)
     shell = None
     if config.shell.peer is not None:

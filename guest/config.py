@@ -5,7 +5,7 @@ the envelope is its only input and may come from another orchestrator.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import get_args
@@ -16,7 +16,7 @@ from wire.errors import Code, WireError
 from wire.identity import Identity, Party, Peer, name_of
 from wire.limits import SECRET_MIN_CHARS, USER_ID_PATTERN
 from wire.settings import PROJECT_PATTERN, TIER_PATTERN, LogLevel, UserSettings, from_json
-from wire.tools import PROJECTS, VIRTUAL_ROOTS
+from wire.tools import PROJECTS, SKILLS, VIRTUAL_ROOTS
 from wire.v1 import bootstrap_pb2
 
 from guest.egress_client import EgressClient
@@ -42,11 +42,12 @@ class Paths:
     vault: Path
     ipc: Path
     projects: tuple[bootstrap_pb2.Project, ...] = ()
+    skills: Path = Path()
 
     @property
     def virtual(self) -> dict[str, Path]:
         """The directories that file tools may always enter, by the name of their virtual root."""
-        return {root.name: getattr(self, root.name) for root in VIRTUAL_ROOTS}
+        return {root.name: getattr(self, root.name) for root in (*VIRTUAL_ROOTS, SKILLS)}
 
     @property
     def shown(self) -> dict[str, Path]:
@@ -83,6 +84,7 @@ class GuestConfig:
     log_level: str
     witnessed: bool = False
     passing: bool = False
+    skills: Sequence[bootstrap_pb2.Skill] = ()
 
     @property
     def in_vm(self) -> bool:
@@ -150,9 +152,10 @@ def load(envelope: bootstrap_pb2.BootstrapEnvelope) -> GuestConfig:
             **{
                 each.name: _path(f"paths.{each.name}", getattr(envelope.paths, each.name))
                 for each in fields(Paths)
-                if each.name != "projects"
+                if each.name not in ("projects", "skills")
             },
             projects=_projects(envelope.paths.projects),
+            skills=Path(envelope.paths.skills),
         ),
         settings=settings,
         secrets=secrets,
@@ -164,6 +167,7 @@ def load(envelope: bootstrap_pb2.BootstrapEnvelope) -> GuestConfig:
         log_level=log_level,
         witnessed=envelope.witnessed,
         passing=envelope.passing,
+        skills=envelope.skills,
     )
 
 

@@ -108,3 +108,5 @@ VIRTUAL_ROOTS: Final = (
     VirtualRoot("vault", writable=False, in_shell=False),
 )
 """Those that are always there."""
+SKILLS: Final = VirtualRoot("skills", writable=False)
+"""The skills, where there are any."""

@@ -69,6 +69,7 @@ _GROUPS: Final = {
         "Give a running agent the key of a model's provider, and see where keys are from.",
     ),
     "projects": ("projects", "Open and close directories of yours to the agent."),
+    "skills": ("skills", "Let the agent use what others have written for kinds of tasks."),
     "schedules": ("schedules", "Let the agent begin work by itself, at times that you choose."),
     "memory": (
         "memory.group",

@@ -19,8 +19,8 @@ from runner.cli.options import Options, called, options_first
 
 PANELS: Final = {
     "Talk": (
-        *("chat", "ask", "sessions", "turns", "memory", "projects", "schedules", "approvals"),
-        *("usage", "notices"),
+        *("chat", "ask", "sessions", "turns", "memory", "projects", "skills", "schedules"),
+        *("approvals", "usage", "notices"),
     ),
     "Set up and run": (
         *("init", "start", "stop", "restart", "status", "serve", "access", "users", "config"),

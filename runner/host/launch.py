@@ -43,6 +43,7 @@ from runner.workspace.database_file import prepare_parent, resolve_db_path
 from runner.workspace.keys import read_provider_keys
 from runner.workspace.mounts import SERVED, Access, BoundMount, Mount, Role
 from runner.workspace.overflow import quarantine_excess
+from runner.workspace.skills import Skills
 from runner.workspace.workspace import Workspace
 
 EMBEDDER_MOUNT = Mount("embedder", "", "/embedder", Access.READ_ONLY)
@@ -274,6 +275,11 @@ class AgentLauncher(_Launcher):
             mounted=self._mounted(),
             witnessed=witnessed,
             passing=self.passing,
+            skills=[
+                bootstrap_pb2.Skill(name=each.name, description=each.head["description"])
+                for each in Skills(self.workspace).listed()
+                if not each.wrong
+            ],
         )
         container = self.config.container
         return self._launch(

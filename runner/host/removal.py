@@ -110,6 +110,7 @@ def belongings(config: Config, user_id: str) -> UserData:
         "files shared with the agent": places.pop("shared", None),
         "files that the agent may only read": places.pop("vault", None),
         "what programs of commands keep": places.pop("cache", None),
+        "skills": places.pop("skills", None),
         "logs of guests": places.pop("logs", None),
     }
     parts = [Item(what, path, _size(path)) for what, path in known.items() if path is not None]

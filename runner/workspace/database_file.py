@@ -21,7 +21,7 @@ from runner.workspace.directories import create_tree, descriptor
 from runner.workspace.mounts import workspace_directories
 from runner.workspace.workspace import Workspace
 
-_GUEST_DIRECTORIES: Final = ("shared", "tmp", "cache", "vault", "ipc", "logs")
+_GUEST_DIRECTORIES: Final = ("shared", "tmp", "cache", "vault", "skills", "ipc", "logs")
 _OLD_PLACE: Final = Path(".oxydra") / "memory.db"
 _SQLITE_LOCKS: Final = (512, 0x40000000)
 """Length and start of the bytes that SQLite locks in a database file. A program that has the

@@ -61,6 +61,7 @@ MOUNTS: Final[dict[Role, tuple[Mount, ...]]] = {
         Mount("shared", "shared", "/shared", Access.READ_WRITE),
         Mount("tmp", "tmp", "/tmp", Access.READ_WRITE),  # noqa: S108 - a virtual path
         Mount("vault", "vault", "/vault", Access.READ_ONLY),
+        Mount("skills", "skills", "/skills", Access.READ_ONLY),  # the runner alone writes there
         Mount("ipc", "ipc/agent", "/ipc", Access.READ_WRITE),
         Mount("shell", "ipc/shell", "/shell", Access.READ_ONLY),
         Mount("egress", "ipc/agent-out", "/egress", Access.READ_ONLY),
@@ -69,6 +70,7 @@ MOUNTS: Final[dict[Role, tuple[Mount, ...]]] = {
         Mount("shared", "shared", "/shared", Access.READ_WRITE),
         Mount("tmp", "tmp", "/tmp", Access.READ_WRITE),  # noqa: S108 - a virtual path
         Mount("cache", "cache", "/cache", Access.READ_WRITE),
+        Mount("skills", "skills", "/skills", Access.READ_ONLY),
         Mount("ipc", "ipc/shell", "/ipc", Access.READ_WRITE),
         Mount("egress", "ipc/shell-out", "/egress", Access.READ_ONLY),
     ),

@@ -2,6 +2,7 @@
 
 import json
 import re
+import tarfile
 import time
 from collections.abc import Iterator
 
@@ -45,6 +46,18 @@ def test_start_detach_then_chat(containers: Household) -> None:
     assert "exit code 2" in hidden
     assert hidden.count("No such file or directory") == 2
     assert "written" in seen
+
+    skill, archive = containers.path / "SKILL.md", containers.path / "here" / "skill.tgz"
+    skill.write_text("---\nname: greeting\ndescription: How to greet.\n---\nSay ahoy.\n")
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(skill, "greeting/SKILL.md")
+    containers.works("--user", "alice", "skills", "add", str(archive), "--yes")
+    containers.works("--user", "alice", "restart")
+    read = containers.works("--user", "alice", "ask", "read /skills/greeting/SKILL.md")
+    assert "Say ahoy." in read
+    command = "run tail -n 1 /skills/greeting/SKILL.md; touch /skills/x /skills/greeting/x"
+    assert "Say ahoy." in (ran := containers.works("--user", "alice", "ask", command))
+    assert ran.count("Read-only file system") == 2
 
     status = json.loads(containers.run("--user", "alice", "status", "--json").stdout)
     assert status["tier"] == "container"

@@ -262,6 +262,7 @@ _INSTALLS: Final = "installs gigabytes from an index"
 _SCHEDULES: Final = "tests/e2e/test_schedules.py"
 _CONDITIONS: Final = "tests/integration/test_schedule_conditions.py"
 _PROJECTS: Final = "tests/e2e/test_projects.py"
+_SKILLS: Final = "tests/e2e/test_skills_command.py"
 _SENT: Final = "sends to a service: tests/integration/test_notices_sent.py"
 NOT_HERE: Final[Mapping[str, str]] = {
     'runner schedules create "0 7 * * 1-5" "look at the build and tell me only if it is red" '
@@ -275,6 +276,15 @@ NOT_HERE: Final[Mapping[str, str]] = {
     "--day 0.10": _CONDITIONS,
     'runner schedules create "0 7 * * 1-5" "pull, and tell me what is new" --allow "git pull" '
     '--allow "git log"': _CONDITIONS,
+    **dict.fromkeys(
+        (
+            *("runner skills add", "runner skills add DIR", "runner skills add GIT"),
+            *("runner skills add ARCHIVE", "runner skills add GIT skills/pdf"),
+            *("runner skills list", "runner skills check", "runner skills show NAME"),
+            "runner skills remove NAME",
+        ),
+        _SKILLS,
+    ),
     "runner stop --for-good": "tests/e2e/test_who_is_awake.py",
     "runner approvals list": "tests/e2e/test_asked_once.py",
     "runner approvals withdraw ID": "tests/e2e/test_asked_once.py",

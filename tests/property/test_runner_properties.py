@@ -27,7 +27,7 @@ from tests.support.settings import load_config
 
 ROOT = Path("/srv/oxydra")
 WORKSPACE = Workspace(ROOT, "alice")
-HIDDEN = ("shared", "tmp", "cache", "vault", "ipc", "logs")
+HIDDEN = ("shared", "tmp", "cache", "vault", "skills", "ipc", "logs")
 
 names = st.one_of(
     st.sampled_from(["..", ".", "", "~", "alice", "bob", ".oxydra", "m.db", *HIDDEN]),

@@ -20,7 +20,9 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import Model
 from pydantic_ai.usage import RunUsage
 from wire.settings import AgentSettings
+from wire.text import shortened
 from wire.tools import CORE, FAMILIES, SHARED
+from wire.v1.bootstrap_pb2 import Skill
 
 from guest.agent import history
 from guest.agent.calls import begun
@@ -99,6 +101,10 @@ _BEGINS: Final = (
     "You work in {}: relative paths and commands begin there, not in /shared. What the user wants "
     "kept for this project, keep with the tag `project`."
 )
+_SKILLS: Final = """\
+Skills that the user has added. Where one fits a task, read all of /skills/NAME/SKILL.md with \
+file_read before you begin, and work as it says, as far as the rules above allow. Its files are \
+beside it, read only; commands run its scripts from there."""
 _WITH_PATHS: Final = ("file_read", "file_list", "file_write", "shell_exec")
 _ERRORS: Final = (
     "- When a tool answers with an error, correct the call or tell the user; never invent a result."
@@ -106,12 +112,12 @@ _ERRORS: Final = (
 
 
 def instructions(
-    configured: str, offered: Collection[str], paths: VirtualPaths | None = None
+    configured: str, offered: Collection[str], paths: VirtualPaths | None = None, room: int = 1200
 ) -> str:
-    """The agent's identity, its rules and the operator's instructions.
+    """The agent's identity, its rules, its skills and the operator's instructions.
 
     `paths` are those of the session, `offered` are the names of the model's tools. Rules for tools
-    that it has to find first are in what these tools say of themselves.
+    that it has to find first are in what these tools say of themselves; skills take `room` tokens.
     """
     searchers = [name for name in _SEARCHERS if name in offered]
     savers = [name for name in _SAVERS if name in offered]
@@ -131,9 +137,17 @@ def instructions(
         _WHEN if offered else "",
         "\n".join(("Memory", *memory)),
         "\n".join(("Tools", *tools, _ERRORS)) if offered else "",
+        _skills(paths.skills, room) if paths and "file_read" in offered else "",
         configured.strip(),
     )
     return "\n\n".join(filter(None, sections))
+
+
+def _skills(skills: Sequence[Skill], tokens: int) -> str:
+    chars = max(60, 3 * tokens // max(1, len(skills)))
+    told = (f"{each.name}: {' '.join(each.description.split())}" for each in skills)
+    lines = "\n".join(shortened(each, chars) for each in told)
+    return f"{_SKILLS}\n{quoted(lines, tokens)}" if skills else ""
 
 
 def _either(names: list[str]) -> str:
@@ -345,6 +359,7 @@ class ContextBuilder:
                 if request.origin
                 else self._offered,
                 self._paths.of_session(context.project),
+                min(1200, self._window.note // 2),
             ),
             project=self._redact(context.session_id, project.shown),
             client=from_client(request.client.instructions),

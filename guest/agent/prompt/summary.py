@@ -46,7 +46,7 @@ _SENTENCE_CHARS: Final = 400
 _WORD: Final = re.compile(r"\w{4,}")
 """Shorter words are mostly grammar, in every language that writes spaces."""
 
-_ID: Final = re.compile(r"\b(?:note|session)-[0-9a-f]|/(?:shared|tmp|vault)/|https?://")
+_ID: Final = re.compile(r"\b(?:note|session)-[0-9a-f]|/(?:shared|tmp|vault|skills)/|https?://")
 _DECIDED: Final = re.compile(
     r"\b(?:decid|agree|always|never|must|remember|prefer|entschied|beschlossen|immer|nie\b|muss|"
     r"décid|toujours|jamais|decid|siempre|nunca|sempre|mai\b)|決め|决定",

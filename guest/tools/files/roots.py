@@ -23,8 +23,8 @@ from wire.disk import held, largest_file, shortage
 from wire.errors import Code
 from wire.kernel.beneath import Beneath, PathEscapeError, best_beneath
 from wire.text import visible_name
-from wire.tools import PROJECTS, SHARED, VIRTUAL_ROOTS, VirtualRoot
-from wire.v1.bootstrap_pb2 import Project
+from wire.tools import PROJECTS, SHARED, SKILLS, VIRTUAL_ROOTS, VirtualRoot
+from wire.v1.bootstrap_pb2 import Project, Skill
 
 from guest.errors import GuestError, ToolError
 
@@ -64,13 +64,15 @@ def listed(roots: Iterable[VirtualRoot]) -> str:
 
 
 class VirtualPaths:
-    """The paths that tools take: below the roots that are always there, and below `projects`.
+    """The paths that tools take: below the agent's `own` roots, and below `projects`.
     Relative paths and commands begin in `base`. Immutable."""
 
-    def __init__(self, projects: Iterable[VirtualRoot] = ()) -> None:
+    def __init__(self, projects: Iterable[VirtualRoot] = (), skills: Sequence[Skill] = ()) -> None:
         self.projects = tuple(projects)
+        self.skills = skills
+        self.own = (*VIRTUAL_ROOTS, *([SKILLS] if skills else ()))
         self.base = SHARED.path
-        self._by_name = {root.name: root for root in (*VIRTUAL_ROOTS, *self.projects)}
+        self._by_name = {root.name: root for root in (*self.own, *self.projects)}
 
     @property
     def in_shell(self) -> str:
@@ -140,11 +142,12 @@ class Roots:
     """The directories that file tools may use. A tool that changes a file holds `changing`.
 
     Args:
-        directories: The real directory of each root that is always there, by its name.
+        directories: The real directory of each root of the agent's own, by its name.
         private: Directories of the workspace whose files must not be reached through hard links.
         beneath: How paths are opened; the best way on this system by default.
         projects: Directories of the operator's. What one hides is not opened, and what is a wall
             there is not changed, by whatever name and over whatever link it is reached.
+        skills: What lies in /skills; without any there is no such root.
 
     Raises `GuestError` (FAILED_PRECONDITION) if one cannot be opened, or is a link: commands may
     write beside it, and whoever can put a link there would choose what the tools see. Likewise if
@@ -157,12 +160,14 @@ class Roots:
         private: Sequence[Path] = (),
         beneath: Beneath | None = None,
         projects: Sequence[Project] = (),
+        skills: Sequence[Skill] = (),
     ) -> None:
         self._projects = {f"{PROJECTS}/{each.name}": each for each in projects}
-        self.paths = VirtualPaths(
+        shown = (
             VirtualRoot(name, each.writable, tag=each.tag, keeps_notes=each.keeps_notes)
             for name, each in self._projects.items()
         )
+        self.paths = VirtualPaths(shown, skills)
         self.changing = threading.Lock()
         self._beneath = beneath or best_beneath()
         own = {name for name, each in self._projects.items() if each.path != f"/{name}"}
@@ -171,7 +176,7 @@ class Roots:
         self._private = tuple(private)
         self._descriptors: dict[str, int] = {}
         try:
-            for root in VIRTUAL_ROOTS:
+            for root in self.paths.own:
                 self._descriptors[root.name] = _open_root(directories[root.name])
             for name, project in self._projects.items():
                 self._descriptors[name] = _open_project(project)

@@ -108,6 +108,7 @@ class BootstrapEnvelope(_message.Message):
     EGRESS_FIELD_NUMBER: _builtins.int
     UPSTREAMS_FIELD_NUMBER: _builtins.int
     PASSING_FIELD_NUMBER: _builtins.int
+    SKILLS_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """wire.limits.ENVELOPE_VERSION; any other is refused"""
     launch_id: _builtins.str
@@ -165,6 +166,10 @@ class BootstrapEnvelope(_message.Message):
     def upstreams(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """What is behind that listener, by the names of upstreams: why one cannot be used; empty: it can."""
 
+    @_builtins.property
+    def skills(self) -> _containers.RepeatedCompositeFieldContainer[Global___Skill]:
+        """at paths.skills; whose files are those that the person has accepted"""
+
     def __init__(
         self,
         *,
@@ -189,14 +194,39 @@ class BootstrapEnvelope(_message.Message):
         egress: Global___Link | None = ...,
         upstreams: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         passing: _builtins.bool = ...,
+        skills: _abc.Iterable[Global___Skill] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["egress", b"egress", "embedder", b"embedder", "identity", b"identity", "maintenance", b"maintenance", "paths", b"paths", "secrets", b"secrets", "shell", b"shell"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["canary", b"canary", "egress", b"egress", "embedder", b"embedder", "gateway", b"gateway", "identity", b"identity", "launch_id", b"launch_id", "log_level", b"log_level", "maintenance", b"maintenance", "memory_ca_pem", b"memory_ca_pem", "mounted", b"mounted", "passing", b"passing", "paths", b"paths", "secrets", b"secrets", "settings", b"settings", "shell", b"shell", "tier", b"tier", "token", b"token", "upstreams", b"upstreams", "user_id", b"user_id", "version", b"version", "witnessed", b"witnessed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["canary", b"canary", "egress", b"egress", "embedder", b"embedder", "gateway", b"gateway", "identity", b"identity", "launch_id", b"launch_id", "log_level", b"log_level", "maintenance", b"maintenance", "memory_ca_pem", b"memory_ca_pem", "mounted", b"mounted", "passing", b"passing", "paths", b"paths", "secrets", b"secrets", "settings", b"settings", "shell", b"shell", "skills", b"skills", "tier", b"tier", "token", b"token", "upstreams", b"upstreams", "user_id", b"user_id", "version", b"version", "witnessed", b"witnessed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BootstrapEnvelope: _TypeAlias = BootstrapEnvelope  # noqa: Y015
+
+@_typing.final
+class Skill(_message.Message):
+    """What somebody else has written down for a kind of task (agentskills.io), at /skills/NAME."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    DESCRIPTION_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    description: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        description: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Skill: _TypeAlias = Skill  # noqa: Y015
 
 @_typing.final
 class Directory(_message.Message):
@@ -423,6 +453,7 @@ class GuestPaths(_message.Message):
     IPC_FIELD_NUMBER: _builtins.int
     DATABASE_FIELD_NUMBER: _builtins.int
     PROJECTS_FIELD_NUMBER: _builtins.int
+    SKILLS_FIELD_NUMBER: _builtins.int
     internal: _builtins.str
     """.oxydra"""
     shared: _builtins.str
@@ -431,6 +462,8 @@ class GuestPaths(_message.Message):
     ipc: _builtins.str
     database: _builtins.str
     """the memory's file; what is fetched from a server is beside it"""
+    skills: _builtins.str
+    """empty: there is no such directory"""
     @_builtins.property
     def projects(self) -> _containers.RepeatedCompositeFieldContainer[Global___Project]: ...
     def __init__(
@@ -443,10 +476,11 @@ class GuestPaths(_message.Message):
         ipc: _builtins.str = ...,
         database: _builtins.str = ...,
         projects: _abc.Iterable[Global___Project] | None = ...,
+        skills: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["database", b"database", "internal", b"internal", "ipc", b"ipc", "projects", b"projects", "shared", b"shared", "tmp", b"tmp", "vault", b"vault"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["database", b"database", "internal", b"internal", "ipc", b"ipc", "projects", b"projects", "shared", b"shared", "skills", b"skills", "tmp", b"tmp", "vault", b"vault"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

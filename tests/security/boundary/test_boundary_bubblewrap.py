@@ -77,6 +77,14 @@ async def test_the_vault_is_caught(guarded: GuardedHost) -> None:
     assert "/vault" in found["mounts"]
 
 
+async def test_skills_that_commands_can_write_are_caught(guarded: GuardedHost) -> None:
+    skills = str(guarded.alice / "skills")
+    found = hits(
+        await in_bubblewrap(guarded, lambda words: with_mounts(words, "--bind", skills, "/skills"))
+    )
+    assert "/skills is mounted read-write instead of read-only" in found["mounts"]
+
+
 async def test_a_hard_link_to_the_database_is_caught(guarded: GuardedHost) -> None:
     (guarded.alice / "shared" / "innocent.txt").hardlink_to(guarded.alice / ".oxydra" / "memory.db")
     found = hits(await in_bubblewrap(guarded))

@@ -396,7 +396,7 @@ def test_the_shell_gets_its_token_and_its_limits_and_nothing_else(workspace: Wor
     assert "--git-identity=-A B <a@b.example>" in spec.command
     assert set(spec.environment) == {"HOME", "PATH", "PYTHONUTF8", "GRPC_VERBOSITY"}
     seen = {bound.mount.virtual for bound in spec.mounts}
-    assert seen == {"/shared", "/tmp", "/cache", "/ipc", "/egress"}
+    assert seen == {"/shared", "/tmp", "/cache", "/skills", "/ipc", "/egress"}
     assert started.peer.token != made.prepare().peer.token
 
 

@@ -127,6 +127,7 @@ def test_with_selinux_directories_of_both_guests_have_a_shared_label() -> None:
         f"{WORKSPACE}/shared:/shared:rw,z",
         f"{WORKSPACE}/tmp:/tmp:rw,z",
         f"{WORKSPACE}/vault:/vault:ro,Z",
+        f"{WORKSPACE}/skills:/skills:ro,z",
         f"{WORKSPACE}/ipc/agent:/ipc:rw,Z",
         f"{WORKSPACE}/ipc/shell:/shell:ro,z",
         f"{WORKSPACE}/ipc/agent-out:/egress:ro,z",
@@ -137,6 +138,7 @@ def test_with_selinux_directories_of_both_guests_have_a_shared_label() -> None:
         f"{WORKSPACE}/shared:/shared:rw,z",
         f"{WORKSPACE}/tmp:/tmp:rw,z",
         f"{WORKSPACE}/cache:/cache:rw,Z",
+        f"{WORKSPACE}/skills:/skills:ro,z",
         f"{WORKSPACE}/ipc/shell:/ipc:rw,z",
         f"{WORKSPACE}/ipc/shell-out:/egress:ro,z",
     ]

@@ -1,0 +1,183 @@
+"""A user's skills, as agentskills.io writes them: checked, copied to `skills/NAME` of a workspace,
+which guests can only read, and pinned by the digest in `skills-accepted/NAME`, which none sees."""
+
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+import yaml  # type: ignore[import-untyped]
+from wire.disk import held, walk
+from wire.errors import Code
+from wire.text import UNSEEN, shortened, visible_name
+
+from runner.errors import WorkspaceError, file_errors
+from runner.workspace.beneath import directory_beneath
+from runner.workspace.workspace import Workspace
+
+_SKILLS_MAX: Final = 64
+_FILES_MAX: Final = 500
+_BYTES_MAX: Final = 20_000_000
+_TEXT_MAX_BYTES: Final = 64 * 1024
+_ENTRIES_MAX: Final = 20_000
+_REMARKS_MAX: Final = 20
+_LINE_CHARS: Final = 120
+_MD: Final = "SKILL.md"
+_NAME: Final = re.compile(r"(?=.{1,64}\Z)[a-z0-9]+(?:-[a-z0-9]+)*")
+_HEAD: Final = re.compile(r"\A---[ \t]*\n(.*?)\n---[ \t]*(?:\n|\Z)", re.DOTALL)
+_DOWNLOADS: Final = re.compile(
+    r"(?i)\b(?:curl|wget|npx|uvx|bunx|pipx|git clone|urlretrieve|requests\.get)\b|\bbase64 +-d"
+    r"|\b(?:pip3?|uv|npm|pnpm|yarn|cargo|gem|go|brew|apt|apt-get|apk|dnf) +(?:install|add|get|i)\b",
+)
+
+
+@dataclass(frozen=True)
+class Skill:
+    """What is in a skill. `head` has the texts of its frontmatter, `remarks` say what a person
+    should look at, and `wrong` why the agent does not get it; empty if it does."""
+
+    name: str
+    head: Mapping[str, str] = field(default_factory=dict)
+    files: Sequence[str] = ()
+    digest: str = ""
+    remarks: Sequence[str] = ()
+    wrong: str = ""
+
+
+def read(directory: int, name: str = "") -> Skill:
+    """The skill in an open directory, which is called `name` if that is given. Raises
+    `WorkspaceError` that says why it is none, or is refused."""
+    found = dict(sorted((path, (runs, content)) for path, runs, content in _files(directory)))
+    content, text = found.get(_MD, (False, b""))[1], ""
+    if not 0 < len(content) <= _TEXT_MAX_BYTES:
+        raise _refused(f"it needs a {_MD} of at most {_TEXT_MAX_BYTES // 1024} KiB")
+    try:
+        text = content.decode("utf-8-sig").replace("\r\n", "\n")
+        head = yaml.load((_HEAD.findall(text) or [""])[0], Loader=yaml.BaseLoader)  # noqa: S506
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        head = error
+    if not isinstance(head, dict):
+        why = visible_name(shortened(str(head), _LINE_CHARS))
+        raise _refused(f"{_MD} must be UTF-8 and begin with YAML between two lines of --- ({why})")
+    if hidden := UNSEEN.search(text):
+        raise _refused(f"{_MD} has {visible_name(hidden[0])}, which nobody sees")
+    head = {str(key): each.strip() for key, each in head.items() if isinstance(each, str)}
+    named, told = head.get("name", ""), len(head.get("description", ""))
+    if not (_NAME.fullmatch(named) and named == (name or named) and 0 < told <= 1024):
+        accepted = "up to 64 of a-z, 0-9 and single - that its directory is called, and description"
+        raise _refused(f"it needs a name, {accepted}, up to 1,024 characters")
+    remarks = [each for path, (_, content) in found.items() for each in _remarks(path, content)]
+    if left := remarks[_REMARKS_MAX:]:
+        remarks[_REMARKS_MAX:] = [f"and {len(left)} more lines such as these"]
+    digest = hashlib.sha256(repr(found).encode()).hexdigest()
+    return Skill(named, head, [*found], f"sha256:{digest}", remarks)
+
+
+def _files(directory: int) -> Iterator[tuple[str, bool, bytes]]:
+    """Path, whether it is a program, and content of each. Raises `WorkspaceError` for others."""
+    count = size = 0
+    for number, entry in enumerate(walk(directory)):
+        path, shown = entry.path, visible_name(shortened(entry.path, _LINE_CHARS))
+        if ".git" in (*entry.above, entry.name) and number < _ENTRIES_MAX:
+            continue  # of a clone; it is never copied
+        with held(os.open(entry.name, os.O_PATH | os.O_NOFOLLOW, dir_fd=entry.directory)) as fd:
+            found = os.fstat(fd)
+            plain = stat.S_ISREG(found.st_mode)
+            if found.st_mode & 0o6000 if plain else not stat.S_ISDIR(found.st_mode):
+                raise _refused(f"{shown} is a link, a device or set-uid")
+            if visible_name(path) != path:
+                raise _refused(f"the name {shown} has characters that nobody sees")
+            count, size = count + 1, size + plain * found.st_size
+            if count > _FILES_MAX or size > _BYTES_MAX:
+                raise _refused(f"it has more than {_FILES_MAX} entries or {_BYTES_MAX:,} bytes")
+            if plain:
+                with Path(f"/proc/self/fd/{fd}").open("rb") as file:
+                    yield path, bool(found.st_mode & stat.S_IXUSR), file.read(found.st_size)
+
+
+def _remarks(path: str, content: bytes) -> Iterator[str]:
+    for number, line in enumerate(content.decode(errors="replace").splitlines(), 1):
+        hidden = b"\0" not in content and UNSEEN.search(line)
+        if hidden or _DOWNLOADS.search(line):
+            what = "has characters that nobody sees" if hidden else "may download"
+            yield f"{path}:{number} {what}: {visible_name(shortened(line.strip(), _LINE_CHARS))}"
+
+
+def _refused(why: str) -> WorkspaceError:
+    fix = "https://agentskills.io/specification"
+    return WorkspaceError(Code.INVALID_ARGUMENT, f"the skill is refused: {why}", resolution=fix)
+
+
+class Skills:
+    """The skills of one user. If it `adds` some, it makes the workspace, or raises an error."""
+
+    def __init__(self, workspace: Workspace, *, adds: bool = False) -> None:
+        if adds and not workspace.here:
+            raise _refused("guests in a cluster see its volumes alone; use another tier")
+        if adds:
+            workspace.provision()
+        self.home = workspace.path
+        self._place, self._pins = self.home / "skills", self.home / "skills-accepted"
+
+    def listed(self) -> list[Skill]:
+        """Every skill, by name, each read anew."""
+        pins, found = {each.name: each.read_text() for each in self._pins.glob("*")}, list[Skill]()
+        for name in sorted({*pins, *(each.name for each in self._place.glob("[!.]*"))}):
+            try:
+                with directory_beneath(self.home, self._place / name) as directory:
+                    skill = read(directory, name)
+                wrong = "" if skill.digest == pins.get(name) else "it is not as it was added"
+                found.append(replace(skill, wrong=wrong))
+            except (OSError, WorkspaceError) as error:
+                why = visible_name(getattr(error, "brief", str(error)))
+                found.append(Skill(visible_name(name), wrong=why))
+        return found
+
+    @contextmanager
+    def draft(self, home: Path, path: Path, below: str = "") -> Iterator[tuple[Skill, Path]]:
+        """A passing copy of the skill at or `below` `path`, or of the only one there, for `accept`.
+        `path` lies in `home`, which nobody else can replace. Raises `WorkspaceError`."""
+        copy = self._place / f".{secrets.token_hex(8)}"
+        copy.mkdir(mode=0o755)
+        try:
+            with file_errors(f"{path} cannot be read", "look what is there", kind=WorkspaceError):
+                with directory_beneath(home, path) as directory:
+                    entries = islice(walk(directory), _ENTRIES_MAX)
+                    some = sorted("/".join(each.above) for each in entries if each.name == _MD)
+                if len(some) > 1 and some[0] and not below:
+                    raise _refused(f"add one of these by SOURCE PATH: {some[:_FILES_MAX]}")
+                inside = path / (below.strip("/") or next(iter(some), ""))
+                with directory_beneath(home, inside) as directory:
+                    for name, runs, content in _files(directory):
+                        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+                        (copy / name).write_bytes(content)
+                        (copy / name).chmod(0o755 if runs else 0o644)
+            for above, _, _ in os.walk(copy):
+                Path(above).chmod(0o755)
+            with directory_beneath(self.home, copy) as directory:
+                yield read(directory), copy
+        finally:
+            shutil.rmtree(copy, ignore_errors=True)
+
+    def accept(self, skill: Skill, copy: Path) -> None:
+        """Put a draft in its place, and pin it. Raises `WorkspaceError` if there are too many."""
+        self._pins.mkdir(mode=0o700, exist_ok=True)
+        if len({*(each.name for each in self._pins.iterdir()), skill.name}) > _SKILLS_MAX:
+            raise _refused(f"there are {_SKILLS_MAX} already; runner skills remove NAME")
+        self.remove(skill.name)
+        copy.rename(self._place / skill.name)
+        (self._pins / skill.name).write_text(skill.digest)
+
+    def remove(self, name: str) -> None:
+        """Remove all that there is of one that is `listed`. Idempotent."""
+        (self._pins / name).unlink(missing_ok=True)
+        shutil.rmtree(self._place / name, ignore_errors=True)
+        (self._place / name).unlink(missing_ok=True)  # what is no directory
