@@ -169,7 +169,7 @@ async def test_an_editor_cancels(house: Household) -> None:
     async with opened(house, editor) as agent:
         session = (await agent.new_session(cwd=NOWHERE, mcp_servers=[])).session_id
         asking = asyncio.create_task(say(agent, session, "run sleep 600"))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await editor.asking.wait()
         await agent.cancel(session_id=session)
         assert (await asking).stop_reason == "cancelled"
@@ -183,7 +183,7 @@ async def test_an_agent_that_dies_says_so_to_the_editor(house: Household) -> Non
     async with opened(house, editor) as agent:
         session = (await agent.new_session(cwd=NOWHERE, mcp_servers=[])).session_id
         asking = asyncio.create_task(say(agent, session, "run sleep 600"))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await editor.asking.wait()
         for pid in house.guest_pids("guest.app"):
             os.kill(pid, signal.SIGKILL)
@@ -265,7 +265,7 @@ async def test_an_editor_reads_its_folder_and_goes_on_there_while_no_turn_runs(
         assert not (folder / "b.txt").exists()
         editor.answers = False
         asking = asyncio.create_task(say(agent, session, "run sleep 600"))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await editor.asking.wait()
         with pytest.raises(acp.RequestError, match="turn"):
             await agent.new_session(cwd=str(other), mcp_servers=[])

@@ -64,13 +64,13 @@ class House:
     async def unheard(self) -> None:
         """Let the runner go, and egress notice it."""
         await self.watcher.close()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while self.watch.is_open:
                 await asyncio.sleep(0.01)
 
     async def lines_once(self, count: int) -> list[dict[str, Any]]:
         """What the log says once there are so many lines."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while len(found := self.lines()) < count:
                 await asyncio.sleep(0.01)
         return found
@@ -98,7 +98,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
 
     async def attend() -> None:
         await made.watcher.attend(parties.peer(endpoint, Party.EGRESS, "token"))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not watch.is_open:
                 await asyncio.sleep(0.01)
 
@@ -187,7 +187,7 @@ async def test_a_request_waits_also_while_the_last_stream_is_ending() -> None:
 
     watch, left, never = Watch(), asyncio.Event(), asyncio.Event()
     watch.tell(pb.EgressEvent(ended=pb.EgressEnded(id=1)))
-    async with aclosing(watch.stream(replies(left))) as last, asyncio.timeout(30):
+    async with aclosing(watch.stream(replies(left))) as last, asyncio.timeout(60):
         await anext(last)
         left.set()
         while watch.is_open:
@@ -425,7 +425,7 @@ async def test_many_questions_of_one_session_do_not_flood_a_person(house: House)
 
 async def test_a_question_is_answered_with_why_when_the_runner_goes(house: House) -> None:
     waiting = asyncio.create_task(house.questions.ask(SHELL, ATTEMPT, ASK))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not house.asked:
             await asyncio.sleep(0.01)
     await house.watcher.close()

@@ -33,7 +33,7 @@ async def listed(alice: Client, **only: Any) -> pb.ListNoticesReply:
 
 async def told(alice: Client) -> list[pb.StoredNotice]:
     """The notices, once there are some."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not (found := (await listed(alice)).notices):
             await asyncio.sleep(0.02)
     return list(found)
@@ -98,7 +98,7 @@ async def test_a_call_that_waits_with_nobody_there_is_told_until_it_is_decided(
     assert notice.text.endswith(": allow x.org?")
     await alice.stub.Decide(pb.DecideRequest(approval_id=notice.key, approved=True))
     await asking
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while (await listed(alice)).unread:
             await asyncio.sleep(0.02)
 

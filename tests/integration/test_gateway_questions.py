@@ -43,7 +43,7 @@ def question(**fields: str) -> pb.AskRequest:
 
 async def asked_of(alice: Client) -> pb.ApprovalRequested:
     """The question that is open, once it is."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             found = (await alice.stub.ListApprovals(pb.ListApprovalsRequest())).approvals
             if found:

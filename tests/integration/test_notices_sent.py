@@ -95,7 +95,7 @@ def config(root: Path, *variables: str) -> Config:
 
 
 async def until(true: object) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not true():  # type: ignore[operator]
             await asyncio.sleep(0.02)
 

@@ -54,7 +54,7 @@ def happens(agent: FakeGateway, text: str, kind: str = "schedule") -> None:
 
 
 async def until(there: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not there():
             await asyncio.sleep(0.01)
 

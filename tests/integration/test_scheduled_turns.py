@@ -124,7 +124,7 @@ async def test_hello_says_what_is_due_first_and_whether_the_agent_may_end() -> N
         service = gateways.services["alice"]
 
         async def said(*, until: Any) -> pb.HelloReply:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while not until(hello := await alice.stub.Hello(pb.HelloRequest())):
                     await asyncio.sleep(0.02)
             return hello

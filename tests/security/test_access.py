@@ -90,7 +90,7 @@ async def begun(stub: Any) -> Any:
 
 
 async def ended(call: Any) -> WireError:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         return await refusal(call)
 
 
@@ -435,7 +435,7 @@ async def test_a_token_has_so_many_calls_at_once(front: Front) -> None:
         await other.Hello(pb.HelloRequest())
         for call in calls:
             call.cancel()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while len(front.alice.left) < callers.CALLS_MAX:
                 await asyncio.sleep(0.01)
         await stub.Hello(pb.HelloRequest())
@@ -478,7 +478,7 @@ async def test_a_guest_or_a_host_that_was_started_again_is_found(front: Front) -
         await front.alice.stop()
         assert (await refusal(stub.Hello(pb.HelloRequest()))).code is Code.UNAVAILABLE
         await front.alice.start()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while await refused(stub):
                 await asyncio.sleep(0.05)
         await front.hosts["alice"].stop()

@@ -177,7 +177,7 @@ async def test_while_it_is_away_its_tools_say_why(daemon: Daemon, tmp_path: Path
     async with served(daemon, tmp_path, bad=settings("dying")) as servers:
         await servers.until("bad_echo")
         said = ""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while "is away: it ended with exit code 1: out of luck" not in said:
                 said = (await servers.call("bad_echo", text="x")).text
                 await asyncio.sleep(0.01)
@@ -205,7 +205,7 @@ async def test_a_server_has_an_approval_of_its_own(
     server = settings("server", approval=approval)
     async with served(daemon, tmp_path, one=server, other=settings("server")) as servers:
         await servers.until("other_echo")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while servers.servers.notices():
                 await asyncio.sleep(0.01)
         assert ("one_echo" in servers.names) is (approval != "deny")

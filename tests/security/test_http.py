@@ -86,7 +86,7 @@ async def waits(gateway: FakeGateway, request: pb.StartTurnRequest) -> AsyncIter
 
 
 async def last_line(reply: httpx.Response) -> dict[str, Any]:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         *_, last = [line async for line in reply.aiter_lines()]
     return dict(json.loads(last))
 
@@ -727,7 +727,7 @@ async def test_who_does_not_read_is_cut_off(
         f"Authorization: Bearer {token}\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
     )
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while len(front.alice.left) == left:
             await asyncio.sleep(0.05)
     writer.close()

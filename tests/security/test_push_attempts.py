@@ -40,7 +40,7 @@ async def tell(front: Front, count: int) -> None:
     for number in range(1, count + 1):
         notice = pb.StoredNotice(number=number, kind="guest", text=f"t{number}", key=f"t{number}")
         front.alice.stored.append(notice)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while front.alice.told.total() < count:
             await asyncio.sleep(0.01)
 

@@ -194,7 +194,7 @@ async def said(egress: OnPorts, number: int, context: ssl.SSLContext, name: str)
         )
         writer.write(b"OXYDRA/1 t - -\r\n" if number == 2 else b"")
         writer.write(b"GET / HTTP/1.1\r\nhost: egress\r\n\r\n")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             answer = await reader.read(65536)
         writer.transport.abort()
     except ConnectionError:

@@ -13,7 +13,7 @@ from tests.support.servers.scripted_provider import Script, scripted
 
 NewWindow = Callable[..., Window]
 
-expect.set_options(timeout=30_000)  # a busy machine is slower than Playwright's 5 s allow
+expect.set_options(timeout=120_000)  # a guard against hanging: starting an agent takes a while
 
 
 @pytest.fixture(scope="module")

@@ -134,14 +134,14 @@ async def test_a_notice_is_shown_though_no_page_is_open_and_opens_the_notices(
     registration = await asyncio.wait_for(registered.get(), 20)
     await page.close()
     front.alice.stored.append(pb.StoredNotice(number=1, kind="reminder", text="call Ada", key="k"))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not service.sent:
             await asyncio.sleep(0.05)
     (told,) = service.to(browser)
     for _ in range(2):  # at least once, and shown once
         message = {"origin": server.url, "registrationId": registration, "data": json.dumps(told)}
         await session.send("ServiceWorker.deliverPushMessage", message)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not await worker.evaluate("self.delivered === 2"):
             await asyncio.sleep(0.05)
     shown = {"title": "Oxydra: alice", "body": "call Ada", "tag": "alice 1"}

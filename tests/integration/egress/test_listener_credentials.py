@@ -196,7 +196,7 @@ async def test_an_answer_comes_as_it_is_sent(world: World) -> None:
     writer.write("\r\n".join([*lines, "", ""]).encode())
     assert (await head(reader)).status == 200
     for expected in ("one ", "two ", "three Bearer "):
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             assert int(await reader.readline(), 16) == len(expected)
             assert (await reader.readexactly(len(expected) + 2))[:-2] == expected.encode()
         NEXT.release()
@@ -290,7 +290,7 @@ async def test_each_request_on_a_connection_is_decided(
         with pytest.raises((OSError, TypeError)):
             await world.streams("www.example.org")
         assert len(world.server.requests) == 1
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while "it asks for another host" not in egress.begun[-1].reason:
                 await asyncio.sleep(0.01)
 

@@ -263,7 +263,7 @@ async def test_a_runner_whose_lease_another_one_has_is_told(
         found = runner.cluster.request("GET", leases)
         found["spec"]["holderIdentity"] = "two"
         runner.cluster.request("PUT", leases, found)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await lost.wait()
     assert runner.cluster.request("GET", leases)["spec"]["holderIdentity"] == "two"
 

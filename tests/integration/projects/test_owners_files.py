@@ -197,7 +197,7 @@ def test_nobody_reads_what_is_hidden(work: Work) -> None:
 def test_a_file_that_is_saved_by_renaming_stays_hidden(work: Work, name: str) -> None:
     work.run("nohup sleep 1000 >/dev/null 2>&1 &")
     work.save(name, "secret again")
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not any(guest.restarts for guest in work.pair.status().guests):
         assert time.monotonic() < deadline
         time.sleep(0.05)

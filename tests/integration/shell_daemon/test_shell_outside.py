@@ -114,7 +114,7 @@ async def test_the_port_and_its_connections_end_with_the_command(pair: Pair) -> 
         keep = "exec 3<>/dev/tcp/127.0.0.1/${http_proxy##*:}; echo GET >&3; echo $http_proxy >port;"
         await pair.guest.start("a", f"{keep} sleep 1000")
         port = (await pair.guest.appears("port")).rpartition(":")[2]
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not listener.open:
                 await asyncio.sleep(0.01)
             await pair.guest.cancel("a")

@@ -74,7 +74,7 @@ async def meanwhile(place: TwoHosts, name: str, command: str) -> AsyncIterator[l
     shared = place.alice.workspace / "shared"
     running = asyncio.create_task(place.attempt(Attempt(name, command)))
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not (shared / "watching").exists():
                 assert not running.done(), running.result()
                 await asyncio.sleep(0.02)

@@ -32,7 +32,7 @@ class Window:
     def __init__(self, browser: Browser, console: Console, **options: Any) -> None:
         self.console = console
         self.context: BrowserContext = browser.new_context(**options)
-        self.context.set_default_timeout(60_000)
+        self.context.set_default_timeout(120_000)
         self.problems: list[str] = []
         self.page = self.open_tab()
 

@@ -113,7 +113,7 @@ class Egress:
     async def end_of(self, host: str) -> pb.EgressEnded:
         """How the last one to `host` that was let out ended."""
         number = next(each.id for each in reversed(self.begun) if each.host == host)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while number not in self.ended:
                 await asyncio.sleep(0.01)
         return self.ended[number]
@@ -227,7 +227,7 @@ async def running(directory: Path, *, environ: Sequence[str] = ()) -> AsyncItera
     process.stdin.write(envelope.service(TOKEN, parties.identity(Party.EGRESS)))
     channel = open_channel(parties.peer(unix_endpoint(control), Party.EGRESS, TOKEN))
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not await check_health(channel):
                 await asyncio.sleep(0.02)
         metadata = ((("oxydra-token", TOKEN)),)

@@ -233,7 +233,7 @@ async def test_one_process_wakes_at_a_time(
         await first
     assert waker_of(machine.config) == "runner serve"
     machine.add("alice", SEVEN)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not machine.started:
             await asyncio.sleep(0.005)
     second.cancel()
@@ -305,7 +305,7 @@ async def test_a_woken_host_starts_only_for_what_is_due_and_ends_when_nobody_tal
     runtime = Runtime.locate(machine.config, "alice")
     talking = os.open(runtime.talking, os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(talking, fcntl.LOCK_SH)  # as a chat does
-    async with host(woken=True) as woken, asyncio.timeout(30):
+    async with host(woken=True) as woken, asyncio.timeout(60):
         await asyncio.sleep(0.2)
         assert is_running(machine.config, "alice")
         os.close(talking)

@@ -431,7 +431,7 @@ async def test_a_server_that_comes_back_is_found_again_by_the_same_channel(
             await server.start()
             await server.set_serving(True)
             ours = authority is parties.AUTHORITY
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while ours and not await transport.check_health(channel):
                     await asyncio.sleep(0.05)
             assert await transport.check_health(channel) is ours

@@ -81,7 +81,7 @@ async def test_the_next_page_is_asked_for_while_one_is_written(
 
     async def writing(copy: Database, of: str, progress: sync.Progress, page: sync.Page) -> Any:
         written.append(page)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not page.complete and len(asked) == len(written):
                 await asyncio.sleep(0)
         return await put(copy, of, progress, page)

@@ -191,7 +191,7 @@ async def test_how_long_the_vectors_will_take_is_known_while_they_are_made(path:
         assert (await memory.statistics()).embedding_seconds_left == 0
         embedder.gate = asyncio.Semaphore(1)
         await memory.reembed()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not (await memory.statistics()).embedding_seconds_left:
                 await asyncio.sleep(0.005)
         embedder.gate.release()

@@ -83,7 +83,7 @@ async def test_who_follows_is_told_what_was_and_what_comes(memory: Memory) -> No
     outbox = of(memory)
     for key in ("a", "b"):
         await outbox.add("schedule", key, key=key)
-    async with aclosing(outbox.follow(0)) as notices, asyncio.timeout(5):
+    async with aclosing(outbox.follow(0)) as notices, asyncio.timeout(60):
         assert [(await anext(notices)).key for _ in range(2)] == ["a", "b"]
         coming = asyncio.ensure_future(anext(notices))
         await asyncio.sleep(0)

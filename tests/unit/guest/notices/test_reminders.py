@@ -102,7 +102,7 @@ async def test_a_time_that_another_program_has_written_keeps_no_other_from_being
 ) -> None:
     await due_by_another(memory, due)
     await Reminders(memory).set("call Ada", SOON, (), ORIGIN)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         for _ in range(2):
             texts = await told(memory, SATURDAY + timedelta(hours=1))
             assert texts[-1] == "call Ada"
@@ -126,7 +126,7 @@ async def test_one_whose_notice_went_as_the_oldest_is_not_told_again(
     monkeypatch.setattr(reminders, "KEPT_MAX", 3)
     for text in ("call Ada", "water the flowers", "buy bread", "sell the car", "learn Greek"):
         await Reminders(memory).set(text, "2026-01-02T03:04:05.000000Z", (), ORIGIN)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         assert len(await told(memory, SATURDAY)) == 3
     for number in range(3):
         await box(memory).add("guest", f"failed {number}", key=f"{number}")
@@ -178,7 +178,7 @@ async def test_one_that_was_due_while_nothing_ran_is_told_at_the_start(memory: M
     loop = ReminderLoop(memory, outbox)
     loop.start()
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             first = await anext(outbox.follow(0))
             assert (first.kind, first.note_id) == ("reminder", note.note_id)
             soon = datetime.now(UTC) + timedelta(milliseconds=300)
@@ -198,7 +198,7 @@ async def test_a_time_that_cannot_be_read_does_not_end_the_telling(
     loop = ReminderLoop(memory, outbox)
     loop.start()
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while "reminders cannot be looked up now" not in caplog.text:
                 await asyncio.sleep(0.01)
             assert loop.next_due is None

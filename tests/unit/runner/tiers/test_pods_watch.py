@@ -42,7 +42,7 @@ async def test_an_end_is_seen_although_the_removal_comes_with_it() -> None:
         found = pods.get("p")
         return "gone" if found is None else "ended" if has_ended(found) else None
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert await pods.until(over) == "ended"
         await pods.until(lambda: pods.get("p") is None or None)
     await pods.close()
