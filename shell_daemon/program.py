@@ -5,8 +5,10 @@ import re
 import shutil
 import stat
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from wire.disk import held
@@ -19,6 +21,8 @@ _WORDS: Final = re.compile(r"[A-Za-z0-9_@%+:,./-]+(?: +[A-Za-z0-9_@%+:,./=-]+)*"
 assignments."""
 _EXECUTABLE: Final = (b"\x7fELF", b"#!")
 """How a file begins that the kernel runs by itself; a shell runs others as scripts."""
+_OURS: Final = Path(sys.prefix, "bin")
+"""Where programs of our own are, which no command has as a word."""
 _ASKING_S: Final = 10.0
 
 
@@ -56,7 +60,7 @@ class Programs:
             alone = None if variables else self._alone(command)
             return alone or Program(self._shell, (self._shell, "-c", command))
         name = words[0]
-        file = name if "/" in name else shutil.which(name, path=PATH)
+        file = name if "/" in name else shutil.which(name, path=f"{PATH}:{_OURS}")
         if file is None:
             raise WireError(Code.NOT_FOUND, f"{name}: no such program; this runs without a shell")
         return Program(file, words)
