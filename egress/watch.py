@@ -135,7 +135,9 @@ class Watch:
         """Nobody will answer any more. What has not begun will not begin."""
         self._reader = None
         self._events = deque(
-            event for event in self._events if event.HasField("begun") or event.HasField("ended")
+            each
+            for each in self._events
+            if each.WhichOneof("event") in ("begun", "ended", "renewed")
         )
         waiting: list[asyncio.Future[None] | asyncio.Future[pb.EgressAnswer]] = [
             *self._recorded.values(),

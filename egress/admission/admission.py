@@ -172,6 +172,7 @@ class Admission:
 
     def __init__(self, state: State, watch: Watch, allowance: Allowance) -> None:
         self.state = state
+        self.tell = watch.tell
         self._allowance = allowance
         self._record = Record(watch)
         self._questions = Questions(watch)

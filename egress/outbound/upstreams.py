@@ -14,6 +14,7 @@ from typing import Final, Self
 from urllib.parse import unquote, urlsplit
 
 from multidict import CIMultiDict
+from wire.egress.loopback import LOGIN
 from wire.limits import TOKEN_METADATA_KEY
 from wire.providers import AT_THE_ROOT
 from wire.v1 import egress_pb2
@@ -30,7 +31,8 @@ _SECRET_MIN_CHARS: Final = 8
 @dataclass(frozen=True, repr=False)
 class Upstream:
     """One server. `missing` says why it cannot be used; empty if it can. One on the loopback of the
-    runner's machine is behind the runner's `host_socket`, which wants the `host_token`."""
+    runner's machine is behind the runner's `host_socket`, which wants the `host_token`. With a
+    `login`, its token is to be put into requests, too."""
 
     name: str
     url: str
@@ -39,6 +41,7 @@ class Upstream:
     missing: str = ""
     host_socket: str = ""
     host_token: str = ""
+    login: egress_pb2.EgressLogin | None = None
 
     def address(self, method: str, rest: str) -> str:
         """The address outside of `rest`, a path with its query as the agent sent it.
@@ -107,7 +110,7 @@ class Upstreams:
         there is none of that name."""
         name, slash, rest = target.partition("?")[0].removeprefix("/").partition("/")
         query = target.partition("?")[1] + target.partition("?")[2]
-        found = self._by_name.get(name)
+        found = None if name.endswith(LOGIN) else self._by_name.get(name)
         return None if found is None else (found, slash + rest + query)
 
 
@@ -123,4 +126,5 @@ def _upstream(message: egress_pb2.EgressUpstream) -> Upstream:
         message.missing,
         message.host_socket,
         message.host_token,
+        message.login if message.HasField("login") else None,
     )

@@ -29,6 +29,7 @@ from egress.credentials.credentials import RequestHead
 from egress.credentials.redaction import Values
 from egress.outbound.dialing import CONNECT_S
 from egress.outbound.upstreams import Upstream
+from egress.proxy.logins import Logins
 from egress.refusals import Refused
 
 HEADERS_MAX: Final = 100
@@ -164,6 +165,7 @@ class Exchange:
 
     def __init__(self, admission: Admission) -> None:
         self._admission = admission
+        self._logins = Logins(admission)
 
     async def forward(
         self, request: BaseRequest, target: RequestTarget, caller: Caller
@@ -198,11 +200,12 @@ class Exchange:
             url.port or _PORTS[url.scheme],
             url.raw_path,
         ).attempt(request)
+        await self._logins.renew(upstream, caller)
         passage = await self._admission.admit(caller, attempt, upstream=upstream)
         upstream = passage.configuration.upstreams.of_name(
             upstream.name
         )  # its keys and socket as they are now
-        passage.upstream = upstream
+        passage.upstream = upstream = self._logins.applied(upstream)
         outward = Outward(str(url), upstream.outgoing(_forwarded(request)), upstream.hidden)
         context = passage.configuration.contexts[upstream.name]
         return await self._pass(request, passage, outward, context, None)

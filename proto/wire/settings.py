@@ -689,6 +689,8 @@ class McpServerSettings(Section):
     `NAME_tool`. Either `command` is started with `args` in the shell guest, without a shell, and
     spoken to over its standard streams, or `url` is an address where it serves HTTP.
 
+    `client_id` (or the address of a Client ID Metadata Document) and `client_secret_env` are the
+    operator's client for logins at an address.
     `secret_env` gives a command variables with values of the runner's own environment, and
     `headers_env` the requests to an address headers, which no guest sees. `tools` are globs
     over the names of its tools; without any, all are offered. `approved` is the digest of a list of
@@ -704,6 +706,8 @@ class McpServerSettings(Section):
         ),
         AfterValidator(_address),
     ] = ""
+    client_id: Annotated[str, Field(exclude=True), text("an id", r"^[!-~]*$", max_length=1000)] = ""
+    client_secret_env: Annotated[EnvName, Field(exclude=True)] = ""
     headers_env: Annotated[
         dict[
             Annotated[str, text("the name of a header", r"^[A-Za-z][A-Za-z0-9-]{0,63}$")], EnvName
@@ -742,8 +746,8 @@ class McpServerSettings(Section):
             raise conflict("set either command or url")
         if self.url and (self.args or self.env or self.secret_env):
             raise conflict("args, env and secret_env go with command")
-        if self.command and self.headers_env:
-            raise conflict("headers_env goes with url")
+        if self.command and (self.headers_env or self.client_id or self.client_secret_env):
+            raise conflict("headers_env, client_id and client_secret_env go with url")
         return self
 
 

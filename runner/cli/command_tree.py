@@ -24,7 +24,7 @@ PANELS: Final = {
     ),
     "Set up and run": (
         *("init", "start", "stop", "restart", "status", "serve", "access", "users", "config"),
-        "credentials",
+        *("credentials", "tools"),
     ),
     "Look after it": ("doctor", "logs", "audit", "egress", "upgrade", "images"),
     "For other programs": ("mcp", "acp", "completion"),

@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 import psutil
 from google.protobuf.message import Message
+from wire.egress.loopback import LOGIN
 from wire.egress.rules import new_placeholder
 from wire.envelope import Secrets
 from wire.errors import Code
@@ -30,6 +31,7 @@ from wire.v1 import egress_pb2
 
 from runner.egress.grants import Grants
 from runner.errors import ConfigError
+from runner.workspace import logins
 from runner.workspace.credentials import read_certificates
 from runner.workspace.keys import read_variable
 from runner.workspace.mounts import Role
@@ -154,7 +156,7 @@ def build(
         name_servers=egress.name_servers,
         ca_pem="" if environ is None else read_certificates(egress.ca_file, "egress.ca_file"),
         proxy=egress.proxy,
-        proxy_authorization="" if environ is None else _proxy_authorization(egress, environ),
+        proxy_authorization="" if environ is None else proxy_authorization(egress, environ),
         inspected=egress.inspect,
         own_addresses=own_addresses(),
     )
@@ -204,7 +206,7 @@ def own_addresses() -> list[str]:
     )
 
 
-def _proxy_authorization(egress: EgressSettings, environ: Mapping[str, str]) -> str:
+def proxy_authorization(egress: EgressSettings, environ: Mapping[str, str]) -> str:
     """The header's value; empty if the proxy wants none."""
     purpose = "egress.proxy_auth_env names it as user:password for egress.proxy"
     user_and_password = read_variable(egress.proxy_auth_env, environ, purpose)
@@ -231,7 +233,8 @@ def upstreams(
 
     Raises `ConfigError` for a file of certificates that cannot be read.
     """
-    found = [*_providers(settings.agent, secrets), *_mcp_servers(settings, secrets)]
+    whose = user_id if reads else ""
+    found = [*_providers(settings.agent, secrets), *_mcp_servers(settings, secrets, whose)]
     if url := settings.memory.server_of(user_id):
         tokens = {MEMORY: secrets.memory_token}
         if memory_next:
@@ -264,7 +267,9 @@ def _providers(agent: AgentSettings, secrets: Secrets) -> Iterator[egress_pb2.Eg
         yield upstream
 
 
-def _mcp_servers(settings: UserSettings, secrets: Secrets) -> Iterator[egress_pb2.EgressUpstream]:
+def _mcp_servers(
+    settings: UserSettings, secrets: Secrets, whose: str
+) -> Iterator[egress_pb2.EgressUpstream]:
     for name, server in settings.mcp.servers.items():
         if server.url:
             headers = {
@@ -272,9 +277,14 @@ def _mcp_servers(settings: UserSettings, secrets: Secrets) -> Iterator[egress_pb
                 for header in server.headers_env
                 if (key := f"{name}/{header}") in secrets.servers
             }
+            kept = logins.read(whose, name) if whose else None
+            login = kept if kept is not None and kept.url == server.url else None
             yield egress_pb2.EgressUpstream(
-                name=f"mcp-{name}", url=server.url.rstrip("/"), headers=headers
+                name=f"mcp-{name}", url=server.url.rstrip("/"), headers=headers, login=login
             )
+            if login is not None:
+                renewed_at = plain_address(login.token_url)
+                yield egress_pb2.EgressUpstream(name=f"mcp-{name}{LOGIN}", url=renewed_at)
 
 
 MB: Final = 1_000_000

@@ -77,9 +77,10 @@ class Traffic(Protocol):
 class EgressWatcher(GuestWatcher):
     """Records what one egress guest of a user lets out and refuses.
 
-    `granted` is told the role and the rule that a person has allowed for a session; it
-    raises `WireError` where that cannot be kept. `roles` are those that the guest serves. With a
-    watcher `beside`, of another guest of the user, it shares who follows, and the day's count.
+    `granted` is told the role and the rule that a person has allowed for a session; it raises
+    `WireError` where that cannot be kept. `renewed` hears of renewed logins. `roles` are those that
+    the guest serves. With a watcher `beside`, of another guest of the user, it shares who follows,
+    and the day's count.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class EgressWatcher(GuestWatcher):
         traffic: Traffic | None = None,
         *,
         roles: Collection[str] = _ROLES,
+        renewed: Callable[[pb.EgressRenewed], None] = lambda _: None,
         beside: "EgressWatcher | None" = None,
     ) -> None:
         super().__init__(audit, "egress", BURST, PER_SECOND)
@@ -97,6 +99,7 @@ class EgressWatcher(GuestWatcher):
         self._granted = granted
         self._traffic = traffic
         self._roles = roles
+        self._renewed = renewed
         self._spent: Spent = beside._spent if beside is not None else Spent(audit.place)
         self._before = self._today()
         self._open: dict[int, _Open] = {}
@@ -150,6 +153,8 @@ class EgressWatcher(GuestWatcher):
                         await write(self._begun(event.begun))
                     case "ended":
                         self._ended(event.ended)
+                    case "renewed":
+                        self._renewed(event.renewed)
                     case "question":
                         self._put(event.question, write)
                     case "withdrawn":

@@ -61,6 +61,7 @@ from runner.projects.mapped import MappedMounts
 from runner.projects.project import Project, Surroundings, open_all
 from runner.tiers.base import SharedEmbedder, TierDriver
 from runner.tiers.drivers import driver_for
+from runner.workspace import logins
 from runner.workspace.database_file import adopt_old_database
 from runner.workspace.directories import descriptor
 from runner.workspace.disk_space import check_free_space, keep_reserve, passing, release_reserve
@@ -646,6 +647,7 @@ class Host:
                 lambda role, grant: self._guests.egress.granted(role, grant),
                 self._telemetry,
                 roles=served,
+                renewed=partial(logins.renew, self.user_id),
                 beside=egress_watchers.get(Role.EGRESS),
             )
         return watcher, egress_watchers

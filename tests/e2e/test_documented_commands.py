@@ -259,6 +259,7 @@ _NAMED: Final = "says what is measured, and is nothing to type"
 _COMPLETION: Final = "in its own shell: tests/unit/runner/cli/test_completion.py"
 _INSTALLS: Final = "installs gigabytes from an index"
 
+_LOGINS: Final = "tests/security/test_keys_of_no_guest.py, where somebody logs in"
 _SCHEDULES: Final = "tests/e2e/test_schedules.py"
 _CONDITIONS: Final = "tests/integration/test_schedule_conditions.py"
 _PROJECTS: Final = "tests/e2e/test_projects.py"
@@ -286,6 +287,7 @@ NOT_HERE: Final[Mapping[str, str]] = {
         _SKILLS,
     ),
     "runner stop --for-good": "tests/e2e/test_who_is_awake.py",
+    **dict.fromkeys(("runner tools login docs", "runner tools logout docs"), _LOGINS),
     "runner approvals list": "tests/e2e/test_asked_once.py",
     "runner approvals withdraw ID": "tests/e2e/test_asked_once.py",
     "runner audit list --json": "tests/e2e/test_asked_once.py",

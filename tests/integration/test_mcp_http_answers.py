@@ -127,7 +127,7 @@ async def test_a_server_that_forgets_at_once_is_not_asked_for_ever(tmp_path: Pat
         (503, "it fails (HTTP 503): see its own log", True),
         (500, "it fails (HTTP 500): see its own log", True),
         (429, "it limits how often it is asked (429): wait a little", False),
-        (401, "it wants a login (401): name a variable that holds one in mcp.servers.docs.", False),
+        (401, "it wants a login (401): runner tools login docs; or name a variable", False),
         (302, "it redirects to http://mcp.example/login: correct mcp.servers.docs.url", False),
     ],
 )
@@ -199,7 +199,7 @@ async def test_a_redirect_below_the_address_is_followed(tmp_path: Path, location
             {"status": 307, "headers": {"location": "/mcp/../admin"}},
             "it redirects to http://mcp.example/admin: correct mcp.servers.docs.url",
         ),
-        ({"status": 401}, "it wants a login (401): name a variable that holds one in mcp.servers."),
+        ({"status": 401}, "it wants a login (401): runner tools login docs; or name a variable"),
         ({"status": 403}, "it refuses that login (403): correct the variable in mcp.servers.docs."),
         ({"status": 404}, "there is no MCP server at this address: correct mcp.servers.docs.url"),
         ({"status": 405}, "there is no MCP server at this address: correct mcp.servers.docs.url"),

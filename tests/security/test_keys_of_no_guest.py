@@ -14,12 +14,14 @@ import psutil
 import pytest
 from aiohttp import web
 
-from tests.support.commands.household import Household
+from egress.proxy.logins import EARLY_S
+from tests.support.commands.household import Household, soon
 from tests.support.egress.origins import Certificates, names, origin
 from tests.support.guests.engine import bridge_address
 from tests.support.guests.siblings import containers, role_of
 from tests.support.internet.repositories import Repositories
 from tests.support.servers import openai_server as provider
+from tests.support.servers.oidc_server import log_in_at, oidc_server
 from tests.support.servers.openai_server import Reply
 from tests.support.servers.scripted_provider import Script, Seen, calls, scripted
 
@@ -92,17 +94,17 @@ def forms(key: str) -> list[bytes]:
     return [key.encode(), key[:half].encode(), key[half:].encode()]
 
 
-def searched(house: Household, key: str) -> dict[str, list[bytes]]:
-    """What of the key each guest holds."""
-    found = {}
+def searched(house: Household, *keys: str) -> dict[str, list[bytes]]:
+    """What of the keys each guest holds."""
+    found, words = {}, [word for key in keys for word in forms(key)]
     for role, pids in guests(house).items():
         assert pids, f"no {role} guest"
         held = []
         for pid in pids:
             with suppress(FileNotFoundError, ProcessLookupError):  # a child may just end
                 environment = Path(f"/proc/{pid}/environ").read_bytes()
-                held += [word for word in forms(key) if word in environment]
-                held += memory_holds(pid, forms(key))
+                held += [word for word in words if word in environment]
+                held += memory_holds(pid, words)
         found[role] = held
     return found
 
@@ -142,6 +144,64 @@ def test_a_providers_key_is_in_no_byte_but_of_the_agents_egress(house: Household
         house.works("start", "--detach")
         answer_with_commands(model, given, stored)
         assert "done with it" in house.works("ask", "run something")
+
+
+LOGIN = """
+[mcp.servers.docs]
+url = "{url}"
+safety = "read_only"
+[agent]
+provider = "openai"
+model = "m"
+base_url = "{model}"
+api_key_env = "MODEL_KEY"
+[egress.shell]
+ask = true
+"""
+
+
+@pytest.mark.node
+@pytest.mark.parametrize("house", ["process"], indirect=True)
+def test_a_token_of_a_login_is_in_no_byte_but_of_the_agents_egress(house: Household) -> None:
+    """A person logs in at a real authorization server, and egress renews the token before each
+    request and tells the runner, which keeps it."""
+
+    def told(seen: Seen) -> Reply:
+        assert "xyzzy *****" in seen.results[-1]
+        return provider.says("done with it")
+
+    def refused(seen: Seen) -> Reply:
+        assert "it wants a login (401): runner tools login docs" in seen.results[-1]
+        return provider.says("not any more")
+
+    with scripted("127.0.0.1") as model, oidc_server(EARLY_S - 5) as server:
+        settings = LOGIN.format(url=server.url, model=model.base_url)
+        (house.working_directory / "runner.toml").write_text(settings)
+        house.environment["MODEL_KEY"] = "sk-of-no-account"
+        login = house.begin("tools", "login", "docs")
+        assert login.stdout is not None
+        url = next(line.strip() for line in login.stdout if line.startswith("http"))
+        assert log_in_at(url) == "The answer has arrived.\n"
+        assert "logged in at docs" in login.stdout.read()
+        house.works("start", "--detach")
+        assert soon(lambda: "docs is away" not in house.works("status"))
+        model.play(calls("docs_word"), told)
+        assert "done with it" in house.works("ask", "for the word")
+        given = [line.split()[-1] for line in server.given]
+        tokens = [*given[:2], *given[-2:]]
+        assert len(given) >= 8
+        assert "revoked" not in given
+        found = searched(house, *tokens)
+        assert {token.encode() for token in tokens[2:]} <= set(found.pop("egress"))
+        assert found == {"agent": [], "shell": [], "shell-egress": []}
+        (stored,) = (house.path / "home/config/oxydra/logins").iterdir()
+        assert stored.stat().st_mode & 0o777 == 0o600
+        assert tokens[-1] in stored.read_text()
+        assert_in_no_file(house, *tokens, but=stored)
+        house.works("tools", "logout", "docs")
+        assert not stored.exists()
+        model.play(calls("docs_word"), refused)
+        assert "not any more" in house.works("ask", "for the word again")
 
 
 def assert_in_no_file(house: Household, *keys: str, but: Path | None = None) -> None:

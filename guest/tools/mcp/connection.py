@@ -214,7 +214,8 @@ _TOGETHER_S: Final = 0.2
 _SESSION: Final = "mcp-session-id"
 _SHOWN_MAX_CHARS: Final = 500
 _MEANINGS: Final = {
-    401: "it wants a login (401): name a variable that holds one in {setting}.headers_env",
+    401: "it wants a login (401): runner tools login {name}; or name a variable that holds one in "
+    "{setting}.headers_env",
     403: "it refuses that login (403): correct the variable in {setting}.headers_env",
     **dict.fromkeys((404, 405), "there is no MCP server at this address: correct {setting}.url"),
     429: "it limits how often it is asked (429): wait a little",
@@ -321,7 +322,7 @@ class _Bounded(httpx2.AsyncBaseTransport):
         with suppress(httpx2.HTTPError, httpx2.StreamError, ValueError, TypeError, KeyError):
             code = parsed_json(await response.aread())["error"]["code"]
         await response.aclose()
-        said = said.replace("{setting}", f"mcp.servers.{self._name}")
+        said = said.replace("{setting}", f"mcp.servers.{self._name}").replace("{name}", self._name)
         error = types.ErrorData(code=HTTP_ERROR, message=said, data=status)
         if status == 404 and _SESSION in request.headers and code != types.METHOD_NOT_FOUND:
             error = types.ErrorData(code=FORGOTTEN, message="it has forgotten the session")

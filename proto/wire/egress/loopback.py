@@ -12,6 +12,10 @@ from wire.egress import hosts
 from wire.egress.rules import DEFAULT_PORTS, Readings
 from wire.providers import AT_THE_ROOT
 
+LOGIN: Final = ".login"
+"""The end of the name of an upstream that is for egress itself: where it renews a login."""
+LASTS_S: Final = 3600
+"""How long a token of a login counts that can be renewed, and does not say how long."""
 ACCEPTED: Final = "http://HOST:PORT/PATH with a loopback address or localhost as its host"
 
 

@@ -151,6 +151,7 @@ class EgressUpstream(_message.Message):
     MISSING_FIELD_NUMBER: _builtins.int
     HOST_SOCKET_FIELD_NUMBER: _builtins.int
     HOST_TOKEN_FIELD_NUMBER: _builtins.int
+    LOGIN_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     url: _builtins.str
     """without a slash at the end"""
@@ -166,6 +167,10 @@ class EgressUpstream(_message.Message):
     def headers(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """put in, in place of those that the guest sent; secret"""
 
+    @_builtins.property
+    def login(self) -> Global___EgressLogin:
+        """whose token is put in, too; its token_url is the upstream NAME.login"""
+
     def __init__(
         self,
         *,
@@ -176,14 +181,76 @@ class EgressUpstream(_message.Message):
         missing: _builtins.str = ...,
         host_socket: _builtins.str = ...,
         host_token: _builtins.str = ...,
+        login: Global___EgressLogin | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["login", b"login"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ca_pem", b"ca_pem", "headers", b"headers", "host_socket", b"host_socket", "host_token", b"host_token", "missing", b"missing", "name", b"name", "url", b"url"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ca_pem", b"ca_pem", "headers", b"headers", "host_socket", b"host_socket", "host_token", b"host_token", "login", b"login", "missing", b"missing", "name", b"name", "url", b"url"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___EgressUpstream: _TypeAlias = EgressUpstream  # noqa: Y015
+
+@_typing.final
+class EgressLogin(_message.Message):
+    """A login of a person at a server by OAuth. Egress renews it, and tells the runner."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    RENEWALS_FIELD_NUMBER: _builtins.int
+    URL_FIELD_NUMBER: _builtins.int
+    ACCESS_TOKEN_FIELD_NUMBER: _builtins.int
+    REFRESH_TOKEN_FIELD_NUMBER: _builtins.int
+    EXPIRES_AT_FIELD_NUMBER: _builtins.int
+    TOKEN_URL_FIELD_NUMBER: _builtins.int
+    RESOURCE_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    CLIENT_SECRET_FIELD_NUMBER: _builtins.int
+    AUTH_METHOD_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """of this login; the next one has another"""
+    renewals: _builtins.int
+    """how often it was renewed since"""
+    url: _builtins.str
+    """of the server that it is for"""
+    access_token: _builtins.str
+    """secret"""
+    refresh_token: _builtins.str
+    """secret; empty: it cannot be renewed"""
+    expires_at: _builtins.int
+    """when the access token ends, in seconds since 1970; 0: not known"""
+    token_url: _builtins.str
+    """where it is renewed"""
+    resource: _builtins.str
+    """what it is for, in the words of RFC 8707; empty: not said"""
+    client_id: _builtins.str
+    client_secret: _builtins.str
+    """secret"""
+    auth_method: _builtins.str
+    """how the client proves itself there, in the words of RFC 7591"""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        renewals: _builtins.int = ...,
+        url: _builtins.str = ...,
+        access_token: _builtins.str = ...,
+        refresh_token: _builtins.str = ...,
+        expires_at: _builtins.int = ...,
+        token_url: _builtins.str = ...,
+        resource: _builtins.str = ...,
+        client_id: _builtins.str = ...,
+        client_secret: _builtins.str = ...,
+        auth_method: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["access_token", b"access_token", "auth_method", b"auth_method", "client_id", b"client_id", "client_secret", b"client_secret", "expires_at", b"expires_at", "id", b"id", "refresh_token", b"refresh_token", "renewals", b"renewals", "resource", b"resource", "token_url", b"token_url", "url", b"url"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EgressLogin: _TypeAlias = EgressLogin  # noqa: Y015
 
 @_typing.final
 class EgressPolicy(_message.Message):
@@ -394,6 +461,7 @@ class EgressEvent(_message.Message):
     ENDED_FIELD_NUMBER: _builtins.int
     QUESTION_FIELD_NUMBER: _builtins.int
     WITHDRAWN_FIELD_NUMBER: _builtins.int
+    RENEWED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def begun(self) -> Global___EgressBegun: ...
     @_builtins.property
@@ -402,6 +470,8 @@ class EgressEvent(_message.Message):
     def question(self) -> Global___EgressQuestion: ...
     @_builtins.property
     def withdrawn(self) -> Global___EgressWithdrawn: ...
+    @_builtins.property
+    def renewed(self) -> Global___EgressRenewed: ...
     def __init__(
         self,
         *,
@@ -409,16 +479,42 @@ class EgressEvent(_message.Message):
         ended: Global___EgressEnded | None = ...,
         question: Global___EgressQuestion | None = ...,
         withdrawn: Global___EgressWithdrawn | None = ...,
+        renewed: Global___EgressRenewed | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "ended", b"ended", "event", b"event", "question", b"question", "withdrawn", b"withdrawn"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "ended", b"ended", "event", b"event", "question", b"question", "renewed", b"renewed", "withdrawn", b"withdrawn"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "ended", b"ended", "event", b"event", "question", b"question", "withdrawn", b"withdrawn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "ended", b"ended", "event", b"event", "question", b"question", "renewed", b"renewed", "withdrawn", b"withdrawn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["begun", "ended", "question", "withdrawn"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["begun", "ended", "question", "withdrawn", "renewed"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
 Global___EgressEvent: _TypeAlias = EgressEvent  # noqa: Y015
+
+@_typing.final
+class EgressRenewed(_message.Message):
+    """A login was renewed: the old refresh token counts no more."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UPSTREAM_FIELD_NUMBER: _builtins.int
+    LOGIN_FIELD_NUMBER: _builtins.int
+    upstream: _builtins.str
+    @_builtins.property
+    def login(self) -> Global___EgressLogin: ...
+    def __init__(
+        self,
+        *,
+        upstream: _builtins.str = ...,
+        login: Global___EgressLogin | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["login", b"login"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["login", b"login", "upstream", b"upstream"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EgressRenewed: _TypeAlias = EgressRenewed  # noqa: Y015
 
 @_typing.final
 class EgressBegun(_message.Message):

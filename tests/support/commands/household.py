@@ -141,11 +141,11 @@ class Household:
 
         `stop` returns when the host has ended; its interpreter ends a moment later.
         """
-        return _soon(lambda: not self.left_behind())
+        return soon(lambda: not self.left_behind())
 
     def gone(self) -> bool:
         """Whether all processes end by themselves, as after a kill of their runner."""
-        return _soon(lambda: not self.processes())
+        return soon(lambda: not self.processes())
 
     def stop(self, user: str = "default") -> None:
         """Stop the user's host, unless nothing of this household is left."""
@@ -159,7 +159,7 @@ class Household:
         shutil.rmtree(self.path)
 
 
-def _soon(holds: Callable[[], bool], within: float = 60) -> bool:
+def soon(holds: Callable[[], bool], within: float = 60) -> bool:
     deadline = time.monotonic() + within
     while not holds():
         if time.monotonic() > deadline:

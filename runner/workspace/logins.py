@@ -1,0 +1,56 @@
+"""Where the logins of a user at MCP servers are kept: a file for each, which only this account can
+read. Egress gets them from there, and what it has renewed is written back."""
+
+import logging
+from pathlib import Path
+
+import platformdirs
+from google.protobuf import json_format
+from wire.disk import whole_file
+from wire.errors import Code, WireError
+from wire.v1.egress_pb2 import EgressLogin, EgressRenewed
+
+from runner.errors import ConfigError, file_errors
+from runner.workspace.keys import read_key_file
+
+
+def read(user_id: str, server: str) -> EgressLogin | None:
+    """The login of a user at a server, if there is one. Raises `ConfigError`."""
+    path = _path(user_id, server)
+    if not path.exists():
+        return None
+    try:
+        return json_format.Parse(read_key_file(path, "a login"), EgressLogin())
+    except json_format.ParseError:
+        fix = f"runner tools login {server}"
+        raise ConfigError(Code.INVALID_ARGUMENT, f"{path} holds no login", resolution=fix) from None
+
+
+def write(user_id: str, server: str, login: EgressLogin) -> None:
+    """Keep a login in the place of an earlier one. Raises `ConfigError`."""
+    path = _path(user_id, server)
+    with file_errors(f"cannot write {path}", f"ls -ld {path.parent}", kind=ConfigError):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with whole_file(path) as file:
+            file.write(json_format.MessageToJson(login, indent=None).encode())
+
+
+def renew(user_id: str, renewed: EgressRenewed) -> None:
+    """Keep what egress has renewed, if it is newer, and of the login that is kept."""
+    server, login = renewed.upstream.removeprefix("mcp-"), renewed.login
+    try:
+        kept = None if "/" in server else read(user_id, server)
+        if kept is not None and kept.id == login.id and kept.renewals < login.renewals:
+            write(user_id, server, login)
+    except WireError as error:
+        logging.getLogger(__name__).error("a renewed login is not kept: %s", error)
+
+
+def forget(user_id: str, server: str = "*") -> None:
+    """Delete a user's login at a server, by default at all."""
+    for path in _path(user_id, server).parent.glob(f"{user_id}@{server}"):
+        path.unlink(missing_ok=True)
+
+
+def _path(user_id: str, server: str) -> Path:
+    return platformdirs.user_config_path("oxydra") / "logins" / f"{user_id}@{server}"
