@@ -11,6 +11,9 @@ def test_an_agent_is_ended_and_everything_of_its_user_removed(household: Househo
         OXYDRA_SHELL__ENABLED="false",
         OXYDRA_CONTAINER__IMAGES="oxydra-none-of-these",
     )
+    login = household.path / "home/config/oxydra/logins/default@docs"
+    login.parent.mkdir(parents=True)
+    login.write_text("{}")
     household.works("start", "--detach")
     household.said("remember that tea is at five")
     compared = json.loads(household.works("upgrade", "--check", "--json"))
@@ -23,6 +26,7 @@ def test_an_agent_is_ended_and_everything_of_its_user_removed(household: Househo
     removed = household.works("users", "remove", "default", "--stop", "--yes")
     assert str(household.workspaces / "default") in removed
     assert household.settles()
+    assert not login.exists()
     files = [path for path in household.path.rglob("*") if path.is_file()]
     assert [path for path in files if b"tea is at five" in path.read_bytes()] == []
     assert not (household.workspaces / "default").exists()
