@@ -39,6 +39,7 @@ from guest.schedules.store import Schedules, owner_of
 from guest.tools.base import Safety, Tool, ToolContext, ToolOutput
 from guest.tools.command_policy import CommandPolicy
 from guest.tools.files import file_tools
+from guest.tools.files.documents import Documents
 from guest.tools.files.exchange import SharedFiles
 from guest.tools.files.restore import Restorer
 from guest.tools.files.roots import Roots
@@ -109,9 +110,10 @@ def gateway(
         Scheduler(schedules, outbox, shared=config.memory.remote is not None),
         lambda: [each.name for each in pipeline.tools()],
     )
+    documents = Documents(roots, shell, config.shell.unavailable_reason)
     tools = [
         *tools_of_memory(memory, settings.memory.typed_scope),
-        *file_tools(roots, roots.paths.told),
+        *file_tools(roots, roots.paths.told, documents),
         delegation.tool(),
         *schedule_tools(book),
     ]

@@ -13,6 +13,7 @@ from typing import Final
 
 from wire.disk import held
 from wire.errors import Code, WireError
+from wire.tools import READER
 
 from shell_daemon.limits import PATH
 
@@ -60,6 +61,9 @@ class Programs:
             alone = None if variables else self._alone(command)
             return alone or Program(self._shell, (self._shell, "-c", command))
         name = words[0]
+        if name == READER:
+            reading = (sys.executable, "-I", "-B", "-m", "reader.read", *words[1:])
+            return Program(reading[0], reading)
         file = name if "/" in name else shutil.which(name, path=f"{PATH}:{_OURS}")
         if file is None:
             raise WireError(Code.NOT_FOUND, f"{name}: no such program; this runs without a shell")

@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.."
 TORCH=2.13.0
 CPU_INDEX=https://download.pytorch.org/whl/cpu
 PYTHON=${PYTHON:-python3}
-RUN_EXTRAS=runner,guest,remote,providers,serve,acp,shell,egress,embedder
+RUN_EXTRAS=runner,guest,remote,providers,serve,acp,shell,reader,egress,embedder
 
 extras=$RUN_EXTRAS
 [ "${1:-}" != dev ] || extras=dev

@@ -16,7 +16,7 @@ LIMITS: Final = Path(__file__).with_suffix(".toml")
 
 KUBERNETES: Final = "runner/tiers/kubernetes/"
 COUNTED: Final = {
-    "product": ("runner", "guest", "shell_daemon", "egress", "proto/wire"),
+    "product": ("runner", "guest", "shell_daemon", "reader", "egress", "proto/wire"),
     "kubernetes": (KUBERNETES,),
     "web": ("web/src", "web/styles", "web/index.html"),
     "tests": ("tests",),

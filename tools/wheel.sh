@@ -9,7 +9,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-EXTRAS=runner,guest,remote,providers,serve,acp,telemetry,egress,embedder,kubernetes
+EXTRAS=runner,guest,remote,providers,serve,acp,telemetry,reader,egress,embedder,kubernetes
 export PYTHONSAFEPATH=1 # what is installed, and not what lies here
 
 install_newest() {
@@ -38,7 +38,7 @@ check_installed() {
   "$1/environment/bin/python" - "$wheel" "$1" <<'CHECK'
 import importlib, pkgutil, sys, zipfile
 from pathlib import Path
-import egress, guest, runner, shell_daemon, wire
+import egress, guest, reader, runner, shell_daemon, wire
 from runner.images.wheels import packed_again
 
 given, place = Path(sys.argv[1]), Path(sys.argv[2])
@@ -53,7 +53,7 @@ model = loading.load("sentence-transformers", "all-MiniLM-L6-v2")
 assert model.encode(["a text"]).shape == (1, 384)
 
 LEFT_OUT = {"runner.testing"}  # an extra of its own
-for package in (wire, shell_daemon, egress, guest, runner):
+for package in (wire, shell_daemon, reader, egress, guest, runner):
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         name = module.name
         if name.endswith("__main__") or any(name.startswith(each) for each in LEFT_OUT):

@@ -42,6 +42,9 @@ FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
 
 DELEGATE: Final = "delegate"
 
+READER: Final = "oxydra-reader"
+"""What the shell guest is asked to run to read a document; its daemon knows where that is."""
+
 CORE: Final = frozenset((*FAMILIES["memory"], *FAMILIES["files"], "shell_exec")) - {
     "memory_context"
 }

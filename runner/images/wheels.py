@@ -83,8 +83,8 @@ TORCH: Final = "2.13.0"
 _CPU_INDEX: Final = "https://download.pytorch.org/whl/cpu"
 EXTRAS: Final[dict[ImageRole, str]] = {
     ImageRole.AGENT: "guest,remote,providers,mcp",
-    ImageRole.SHELL: "shell,shell-image",
-    ImageRole.SHELL_POD: "shell,shell-image",
+    ImageRole.SHELL: "shell,reader,shell-image",
+    ImageRole.SHELL_POD: "shell,reader,shell-image",
     ImageRole.EGRESS: "egress",
     ImageRole.EMBEDDER: "embedder,multilingual",
     ImageRole.RUNNER: ",".join(("runner", "serve", "notices", *extras_of_tiers())),

@@ -15,6 +15,7 @@ from testcontainers.core.wait_strategies import ExecWaitStrategy, LogMessageWait
 
 from runner.testing import GuestContainer, UserPair
 from runner.workspace.mounts import MOUNTS, SERVED, Access, Role
+from tests.support import made_documents as made
 from tests.support.guests.background import server_outlives_its_turn_and_ends_with_its_guest
 from tests.support.guests.engine import docker, engine_objects
 from tests.support.scratch import SCRATCH
@@ -143,6 +144,22 @@ def test_a_command_of_the_agent_sees_the_shell_guests_files_only(alice: UserPair
     done = alice.call_tool("shell_exec", {"command": command})
     assert not done.is_error
     assert done.text.count("No such file or directory") == 5
+
+
+def test_a_document_is_read_in_the_shell_guest(alice: UserPair) -> None:
+    shared = alice.workspace.path / "shared"
+    for name, content in {
+        "a.pdf": made.pdf(["one", "two"]),
+        "b.xlsx": made.xlsx([["sum"]]),
+    }.items():
+        (shared / name).write_bytes(content)
+    read = alice.call_tool("file_read", {"path": "/shared/a.pdf", "pages": "2"}).text
+    assert "[page 2 of 2]" in read, read
+    assert "sum" in alice.call_tool("file_read", {"path": "/shared/b.xlsx"}).text
+    own = guest(alice, Role.AGENT).exec(
+        ["sh", "-c", "find / -xdev -name '*pdfium*' -o -name openpyxl 2>/dev/null"]
+    )
+    assert own.output == b""
 
 
 def test_two_users_see_nothing_of_each_other(alice: UserPair, bob: UserPair) -> None:

@@ -45,7 +45,7 @@ def test_size() -> None:
     run(sys.executable, "tools/size.py")
 
 
-PROGRAMS = ("guest", "runner", "shell_daemon", "proto/wire")
+PROGRAMS = ("guest", "runner", "shell_daemon", "reader", "proto/wire")
 
 
 def test_no_program_of_ours_takes_modules_from_the_directory_it_is_started_in() -> None:

@@ -17,7 +17,8 @@ from wire.text import visible_name
 
 from guest.errors import ToolError
 from guest.tools.base import EXCERPT_CONTEXT_CHARS, Arguments, Excerpt, ToolOutput
-from guest.tools.files.read import PATH_MAX_CHARS, is_text
+from guest.tools.files.content import encoding_of
+from guest.tools.files.read import PATH_MAX_CHARS
 from guest.tools.files.roots import Location, NotDirectoryError, Roots
 
 _DEPTH_MAX: Final = 5
@@ -130,12 +131,13 @@ class _Search:
         except (ToolError, OSError):
             return True
         self._bytes_left -= len(raw)
-        if not is_text(raw[:8192]):
+        encoding = encoding_of(raw)
+        if not encoding:
             self.binary += 1
             return True
         self.large += len(raw) > _FILE_MAX_BYTES
         self.searched += 1
-        return self._collect(path, raw.decode(errors="replace"))
+        return self._collect(path, raw.decode(encoding, errors="replace"))
 
     def _collect(self, path: str, text: str) -> bool:
         place = 0

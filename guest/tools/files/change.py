@@ -15,7 +15,8 @@ from wire.disk import whole_file
 
 from guest.errors import ToolError
 from guest.tools.base import Arguments, ToolOutput
-from guest.tools.files.read import PATH_MAX_CHARS, is_text
+from guest.tools.files.content import decoded, encoded, encoding_of
+from guest.tools.files.read import PATH_MAX_CHARS
 from guest.tools.files.roots import Location, NoSuchFileError, Roots
 
 CONTENT_MAX_CHARS: Final = 1_000_000
@@ -87,8 +88,10 @@ def edit(roots: Roots, arguments: EditArguments) -> ToolOutput:
                 )
             with os.fdopen(os.dup(descriptor), "rb") as file:
                 content = file.read()
-        if not is_text(content):
-            raise ToolError(f"{location.given} is not UTF-8 text and cannot be edited")
+        encoding = encoding_of(content)
+        if not encoding:
+            raise ToolError(f"{location.given} is no text and cannot be edited")
+        content = decoded(content, encoding, location.given)
         if b"\r" in content and b"\n" not in content and b"\r" not in old + new:
             old, new = old.replace(b"\n", b"\r"), new.replace(b"\n", b"\r")
         count, begin, end = _found(content, old)
@@ -102,7 +105,7 @@ def edit(roots: Roots, arguments: EditArguments) -> ToolOutput:
             )
         if b"\r" not in old + new:
             new = new.replace(b"\n", _line_end(content, begin, end))
-        changed = content[:begin] + new + content[end:]
+        changed = encoded(content[:begin] + new + content[end:], encoding, location.given)
         roots.require_room(location, len(changed))
         replace(location, directory, name, changed, before)
     line = content.count(b"\n", 0, begin) + 1

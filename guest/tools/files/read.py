@@ -1,40 +1,35 @@
-"""file_read: a range of lines of a text file, or the kind of a binary file."""
+"""file_read: a range of lines of a text, also of a document's; or the kind of a binary file."""
 
 import io
 import json
 import os
 from dataclasses import dataclass
-from typing import Final
+from typing import BinaryIO, Final
 
 from pydantic import Field
 
 from guest.errors import ToolError
 from guest.tools.base import EXCERPT_CONTEXT_CHARS, Arguments, Excerpt, ToolOutput
-from guest.tools.files.roots import Roots
+from guest.tools.files.content import LOOK_BYTES, MAIL, PDF, UTF_8, encoding_of, kind_of
+from guest.tools.files.roots import Location, Roots
 
 PATH_MAX_CHARS: Final = 4096
 LINES_MAX: Final = 2000
 _CONTENT_MAX_BYTES: Final = 12 * 1024
-_LOOK_BYTES: Final = 8192
+_LINE_BYTES: Final = 8192
+_DECODED_MAX_BYTES: Final = 16 * 1024 * 1024
 _SCAN_MAX_BYTES: Final = 64 * 1024 * 1024
-_KINDS: Final = (
-    (b"\x89PNG\r\n\x1a\n", "PNG image"),
-    (b"\xff\xd8\xff", "JPEG image"),
-    (b"GIF8", "GIF image"),
-    (b"%PDF-", "PDF document"),
-    (b"PK\x03\x04", "ZIP archive or office document"),
-    (b"\x1f\x8b", "gzip archive"),
-    (b"BZh", "bzip2 archive"),
-    (b"\xfd7zXZ\x00", "xz archive"),
-    (b"\x7fELF", "ELF program"),
-    (b"SQLite format 3\x00", "SQLite database"),
-)
 
 
 class ReadArguments(Arguments):
     path: str = Field(max_length=PATH_MAX_CHARS, description="For example /shared/notes.txt.")
     offset: int = Field(default=1, ge=1, le=2**31 - 1, description="First line, counted from 1.")
     limit: int = Field(default=500, ge=1, le=LINES_MAX, description="How many lines at most.")
+    pages: str = Field(
+        default="",
+        pattern=r"^([1-9][0-9]{0,6}(-([1-9][0-9]{0,6})?)?)?$",
+        description="Of a document, e.g. 3-5.",
+    )
 
 
 @dataclass
@@ -61,22 +56,41 @@ class _Range:
 
 
 def read(roots: Roots, arguments: ReadArguments) -> ToolOutput:
-    """The requested lines, as far as they fit into an answer, and where to continue."""
+    """The requested lines, as far as they fit into an answer, and where to continue; of what is no
+    text, its kind."""
     location = roots.paths.parse(arguments.path)
     with roots.file(location) as descriptor, os.fdopen(os.dup(descriptor), "rb") as file:
         size = os.fstat(descriptor).st_size
-        head = file.read(_LOOK_BYTES)
-        if not is_text(head):
-            kind = kind_of(head)
+        head = file.read(LOOK_BYTES)
+        document = MAIL if location.path.lower().endswith(".eml") else kind_of(head)
+        encoding = "" if document in (MAIL, PDF) else encoding_of(head)
+        if not encoding:
+            kind = document or "unknown binary data"
             data = {"path": location.virtual, "binary": True, "kind": kind, "size_bytes": size}
             summary = f"binary file: {kind}, {size} bytes"
             return ToolOutput(data=data, summary=summary, material=(location.virtual,))
         file.seek(0)
-        found = _lines(file, arguments.offset, arguments.limit)
+        if encoding == UTF_8:
+            return lines_of(location, file, size, arguments)
+        content = file.read(_DECODED_MAX_BYTES)
+    text = io.BytesIO(content.decode(encoding, errors="replace").encode())
+    return lines_of(location, text, size, arguments, encoding=encoding)
+
+
+def lines_of(
+    location: Location,
+    file: BinaryIO,
+    size: int,
+    arguments: ReadArguments,
+    **more: object,
+) -> ToolOutput:
+    """The requested lines of a text as UTF-8; `more` is what is told of it besides."""
+    found = _lines(file, arguments.offset, arguments.limit)
     if found.last == 0 and arguments.offset > 1:
         raise ToolError(f"{location.given} has fewer than {arguments.offset} lines")
     data = {
         "path": location.virtual,
+        **more,
         "content": Excerpt(
             _text(found.content),
             before=_text(found.before)[-EXCERPT_CONTEXT_CHARS:],
@@ -92,23 +106,7 @@ def read(roots: Roots, arguments: ReadArguments) -> ToolOutput:
     )
 
 
-def is_text(head: bytes) -> bool:
-    """Whether the beginning of a file is UTF-8 text; its last character may be incomplete."""
-    if b"\0" in head:
-        return False
-    try:
-        head.decode()
-    except UnicodeDecodeError as error:
-        return error.reason == "unexpected end of data" and error.start > len(head) - 4
-    return True
-
-
-def kind_of(head: bytes) -> str:
-    """The kind of a binary file, by its first bytes."""
-    return next((kind for magic, kind in _KINDS if head.startswith(magic)), "unknown binary data")
-
-
-def _lines(file: io.BufferedReader, first: int, limit: int) -> _Range:
+def _lines(file: BinaryIO, first: int, limit: int) -> _Range:
     found = _Range()
     number = 1
     scanned = 0
@@ -149,12 +147,12 @@ def _fitting(line: bytes, room: int) -> bytes:
     return part.encode()
 
 
-def _byte_after_line(file: io.BufferedReader, line: bytes) -> bytes:
+def _byte_after_line(file: BinaryIO, line: bytes) -> bytes:
     """The first byte after the line that begins with `line`; the file's position stays."""
     place = file.tell()
     left = _SCAN_MAX_BYTES
     while line and not line.endswith(b"\n") and left > 0:
-        line = file.readline(_LOOK_BYTES)
+        line = file.readline(_LINE_BYTES)
         left -= len(line)
     following = file.read(1)
     file.seek(place)

@@ -183,7 +183,7 @@ def _proc_of_root() -> list[Path]:
 def _installation() -> set[Path]:
     """Where Python, its packages and ours are."""
     found = {Path(sys.base_prefix), Path(sys.prefix)}
-    for name in ("wire", "shell_daemon"):
+    for name in ("wire", "shell_daemon", "reader"):
         if (spec := find_spec(name)) is not None:
             found |= {Path(place) for place in spec.submodule_search_locations or ()}
     return found
