@@ -204,7 +204,7 @@ async def _open(config: "GuestConfig", stack: AsyncExitStack, lease: program.Lea
         _close_later(stack, "shell", shell.close)
     servers = None
     mcp = config.settings.mcp
-    if any(each.url or shell is not None for each in mcp.servers.values()):
+    if mcp.guests or any(each.url or shell is not None for each in mcp.servers.values()):
         try:
             from guest.tools.mcp.server import McpServers  # takes 0.2 s and 25 MB
         except ImportError as error:
@@ -215,7 +215,8 @@ async def _open(config: "GuestConfig", stack: AsyncExitStack, lease: program.Lea
                 resolution=adding("mcp"),
             ) from error
         servers = McpServers(
-            mcp, shell, config.paths.internal, config.secrets.servers, config.egress
+            *(mcp, shell, config.paths.internal, config.secrets.servers),
+            *(config.egress, config.witnessed),
         )
         _close_later(stack, "MCP servers", servers.close)
     service = composition.gateway(

@@ -95,7 +95,9 @@ def gateway(
     guests, who may move."""
     settings = config.settings
     scrubber = Scrubber(config.redacted)
-    witness = CallReporter(required=config.witnessed)
+    witness = servers.witness if servers else CallReporter(required=config.witnessed)
+    if servers is not None:
+        servers.guests.learn = scrubber.learn
     watching, background = watch_of(roots), None
     owner = memory.work.owner = owner_of(config.paths.internal)
     outbox = Outbox(memory.store.database, memory.user_id)
@@ -148,7 +150,9 @@ def gateway(
     notices = [_OFFLINE_NOTICE] if settings.agent.provider == "offline" else []
     if limits.in_money and (refused := _unpriced(models, memory, settings.agent)):
         notices.append(f"no request is sent: {refused.brief}; {refused.resolution}")
-    if shell is None and any(each.command for each in settings.mcp.servers.values()):
+    if shell is None and any(
+        each.command and not each.has_guest for each in settings.mcp.servers.values()
+    ):
         notices.append(
             f"no MCP server with a command runs without a shell: {config.shell.unavailable_reason}"
         )

@@ -18,6 +18,7 @@ from typing import Final
 from wire import trace
 from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
+from wire.v1.bootstrap_pb2 import Link
 
 from guest.errors import GuestError
 
@@ -168,6 +169,29 @@ class CallReporter:
         if reply.refused:
             raise _unrecorded(reply.refused, reply.details, reply.resolution)
         return True
+
+    async def tool_guest(self, server: str) -> Link:
+        """Have the guest of an MCP server run; returns where it is. Raises `GuestError`."""
+        if not self._required:
+            raise GuestError(Code.UNAVAILABLE, "no runner is there to start its guest")
+        call_id = f"guest-{uuid.uuid4()}"
+        answer = self._answers[call_id] = asyncio.get_running_loop().create_future()
+        wanted = pb.ToolGuestWanted(call_id=call_id, server=server)
+        self._put(pb.CallReport(guest=wanted), always=True)
+        try:
+            reply: pb.CallReportReply = await answer
+        finally:
+            del self._answers[call_id]
+        if reply.refused:
+            raise GuestError(
+                Code.UNAVAILABLE, reply.refused, details=reply.details, resolution=reply.resolution
+            )
+        found: Link = reply.guest
+        return found
+
+    def leave_tool_guest(self, server: str) -> None:
+        """Tell that it is needed no more."""
+        self._put(pb.CallReport(guest=pb.ToolGuestWanted(server=server)), always=True)
 
     def tell(self, begun: pb.CallBegun) -> bool:
         """Tell of a call without waiting; false if nobody will know of it."""

@@ -27,6 +27,8 @@ COMMAND_TIMEOUT_S: Final[float] = 60
 GIT_IDENTITY: Final = r"([^<>\x00-\x20][^<>\x00-\x1f]{0,99} <[^<>\s@]+@[^<>\s@]+>)?"
 """Who commits, as git writes it; or nobody."""
 COMMAND_TIMEOUT_MAX_S: Final[float] = 3600
+TOOL_GUESTS_MAX: Final = 8
+"""Of one user at once."""
 BACKGROUND_S: Final[float] = 86_400
 BACKGROUND_MAX_S: Final[float] = 7 * 86_400
 

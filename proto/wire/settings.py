@@ -674,97 +674,6 @@ class ShellSettings(Section):
     git_identity: Annotated[str, text("Name <mail>", f"^{GIT_IDENTITY}$", max_length=200)] = ""
 
 
-def _server_name(value: str) -> str:
-    if not re.fullmatch(r"[a-z][a-z0-9-]{0,23}", value):
-        raise PydanticCustomError(
-            "server", "is not a server's name: a small letter, then up to 23 of a-z, 0-9 and -"
-        )
-    if any(tool.startswith(f"{value}_") for tool in TOOLS):
-        raise PydanticCustomError("server", "would hide tools of our own; choose another name")
-    return value
-
-
-class McpServerSettings(Section):
-    """`[mcp.servers.NAME]`: a server of the Model Context Protocol, whose tools the agent has as
-    `NAME_tool`. Either `command` is started with `args` in the shell guest, without a shell, and
-    spoken to over its standard streams, or `url` is an address where it serves HTTP.
-
-    `client_id` (or the address of a Client ID Metadata Document) and `client_secret_env` are the
-    operator's client for logins at an address.
-    `secret_env` gives a command variables with values of the runner's own environment, and
-    `headers_env` the requests to an address headers, which no guest sees. `tools` are globs
-    over the names of its tools; without any, all are offered. `approved` is the digest of a list of
-    tools that the operator accepts in the place of the first one.
-    """
-
-    command: Annotated[str, text("a program", max_length=4096)] = ""
-    url: Annotated[
-        str,
-        text(
-            "http://… or https://… without credentials and options",
-            r"^(https?://[^/\s@?#\x00]+[^\s@?#\x00]*)?$",
-        ),
-        AfterValidator(_address),
-    ] = ""
-    client_id: Annotated[str, Field(exclude=True), text("an id", r"^[!-~]*$", max_length=1000)] = ""
-    client_secret_env: Annotated[EnvName, Field(exclude=True)] = ""
-    headers_env: Annotated[
-        dict[
-            Annotated[str, text("the name of a header", r"^[A-Za-z][A-Za-z0-9-]{0,63}$")], EnvName
-        ],
-        Field(max_length=16, description="a table: a header = the NAME of the runner's variable"),
-    ] = Field(default_factory=dict)
-    args: Annotated[
-        tuple[Annotated[str, text("a text", max_length=16_000)], ...],
-        Field(max_length=100, description="a list of texts"),
-    ] = ()
-    cwd: Annotated[
-        str,
-        text(
-            "a directory under /shared, /tmp or /projects/NAME",
-            rf"^/(shared|tmp|projects/{PROJECT_PATTERN})(/[^\x00]*)?$",
-        ),
-    ] = "/shared"
-    env: Annotated[
-        dict[EnvName, Annotated[str, text("a text", max_length=4096)]],
-        Field(description="a table of texts by the name of a variable"),
-    ] = Field(default_factory=dict)
-    secret_env: Annotated[
-        dict[EnvName, EnvName],
-        Field(description="a table: the server's variable = the NAME of the runner's variable"),
-    ] = Field(default_factory=dict)
-    tools: Globs = ()
-    safety: Literal["read_only", "side_effecting", "privileged"] = "privileged"
-    approval: Annotated[Approval | None, Field(description="one of auto, ask, deny")] = None
-    timeout_s: Annotated[float, number(1, COMMAND_TIMEOUT_MAX_S, "of seconds ")] = COMMAND_TIMEOUT_S
-    start_timeout_s: Annotated[float, number(1, 600, "of seconds ")] = 30
-    approved: Annotated[str, text("a digest of 16 characters", r"^([0-9a-f]{16})?$")] = ""
-
-    @model_validator(mode="after")
-    def _one_way(self) -> Self:
-        if bool(self.command) == bool(self.url):
-            raise conflict("set either command or url")
-        if self.url and (self.args or self.env or self.secret_env):
-            raise conflict("args, env and secret_env go with command")
-        if self.command and (self.headers_env or self.client_id or self.client_secret_env):
-            raise conflict("headers_env, client_id and client_secret_env go with url")
-        return self
-
-
-class McpSettings(Section):
-    """`[mcp]`: the servers whose tools the agent has besides its own."""
-
-    servers: Annotated[
-        dict[Annotated[str, AfterValidator(_server_name)], McpServerSettings],
-        Field(max_length=16, description="tables of servers by name"),
-    ] = Field(default_factory=dict)
-
-    def secrets_of(self, name: str, secrets: Mapping[str, str]) -> dict[str, str]:
-        """The variables of server `name` that `secrets` holds as `name/VARIABLE`."""
-        wanted = self.servers[name].secret_env
-        return {each: secrets[key] for each in wanted if (key := f"{name}/{each}") in secrets}
-
-
 NamedHost = Annotated[
     str,
     text("a host", r"^[a-z0-9.-]{1,253}(:[0-9]{1,5})?$"),
@@ -858,6 +767,23 @@ class EgressCredentialSettings(Section):
         return self
 
 
+def _apart(
+    credentials: dict[str, EgressCredentialSettings],
+) -> dict[str, EgressCredentialSettings]:
+    for key in ("variable", "file"):
+        named = [found for each in credentials.values() if (found := getattr(each, key))]
+        if twice := sorted({each for each in named if named.count(each) > 1}):
+            raise conflict("two credentials have the {key} {name}", key=key, name=twice[0])
+    return credentials
+
+
+Credentials = Annotated[
+    dict[Annotated[str, text("a name", r"^[a-z][a-z0-9-]{0,23}$")], EgressCredentialSettings],
+    Field(max_length=32, description="tables of credentials by name"),
+    AfterValidator(_apart),
+]
+
+
 class EgressSettings(Section):
     """`[egress]`: what may leave the guests, and by which way.
 
@@ -874,10 +800,7 @@ class EgressSettings(Section):
     agent: EgressRoleSettings = EgressRoleSettings()
     shell: EgressRoleSettings = EgressRoleSettings()
     limits: EgressLimitSettings = EgressLimitSettings()
-    credentials: Annotated[
-        dict[Annotated[str, text("a name", r"^[a-z][a-z0-9-]{0,23}$")], EgressCredentialSettings],
-        Field(max_length=32, description="tables of credentials by name"),
-    ] = Field(default_factory=dict)
+    credentials: Credentials = Field(default_factory=dict)
     inspect: Annotated[
         tuple[NamedHost, ...],
         Field(max_length=64, description="a list of hosts without wildcards"),
@@ -909,18 +832,138 @@ class EgressSettings(Section):
     proxy_auth_env: EnvName = ""
     ca_file: PemFile = None
 
-    @model_validator(mode="after")
-    def _credentials_apart(self) -> Self:
-        for key in ("variable", "file"):
-            named = [found for each in self.credentials.values() if (found := getattr(each, key))]
-            if twice := sorted({each for each in named if named.count(each) > 1}):
-                raise conflict("two credentials have the {key} {name}", key=key, name=twice[0])
-        return self
-
     @property
     def is_wanted(self) -> bool:
         """Whether commands or tools may reach anything."""
         return self.agent.is_open or self.shell.is_open
+
+
+def _server_name(value: str) -> str:
+    if not re.fullmatch(r"[a-z][a-z0-9-]{0,23}", value):
+        raise PydanticCustomError(
+            "server", "is not a server's name: a small letter, then up to 23 of a-z, 0-9 and -"
+        )
+    if value in FAMILIES or any(tool.startswith(f"{value}_") for tool in TOOLS):
+        raise PydanticCustomError("server", "would hide tools of our own; choose another name")
+    return value
+
+
+class McpServerSettings(Section):
+    """`[mcp.servers.NAME]`: a server of the Model Context Protocol, whose tools the agent has as
+    `NAME_tool`. Either `command` is started with `args` in the shell guest, without a shell, and
+    spoken to over its standard streams, or `url` is an address where it serves HTTP.
+
+    `client_id` (or the address of a Client ID Metadata Document) and `client_secret_env` are the
+    operator's client for logins at an address.
+    `secret_env` gives a command variables with values of the runner's own environment, and
+    `headers_env` the requests to an address headers, which no guest sees. `tools` are globs
+    over the names of its tools; without any, all are offered. `approved` is the digest of a list of
+    tools that the operator accepts in the place of the first one.
+
+    A command that is `isolated`, or is given a secret, runs in a guest of its own. That sees
+    `shared` as far as it is granted and no project, reaches what its own `egress` says, and has
+    `credentials` as commands have those of `[egress.credentials]`.
+    """
+
+    command: Annotated[str, text("a program", max_length=4096)] = ""
+    url: Annotated[
+        str,
+        text(
+            "http://… or https://… without credentials and options",
+            r"^(https?://[^/\s@?#\x00]+[^\s@?#\x00]*)?$",
+        ),
+        AfterValidator(_address),
+    ] = ""
+    client_id: Annotated[str, Field(exclude=True), text("an id", r"^[!-~]*$", max_length=1000)] = ""
+    client_secret_env: Annotated[EnvName, Field(exclude=True)] = ""
+    headers_env: Annotated[
+        dict[
+            Annotated[str, text("the name of a header", r"^[A-Za-z][A-Za-z0-9-]{0,63}$")], EnvName
+        ],
+        Field(max_length=16, description="a table: a header = the NAME of the runner's variable"),
+    ] = Field(default_factory=dict)
+    args: Annotated[
+        tuple[Annotated[str, text("a text", max_length=16_000)], ...],
+        Field(max_length=100, description="a list of texts"),
+    ] = ()
+    cwd: Annotated[
+        str,
+        text(
+            "a directory under /shared, /tmp or /projects/NAME",
+            rf"^/(shared|tmp|projects/{PROJECT_PATTERN})(/[^\x00]*)?$",
+        ),
+    ] = "/shared"
+    env: Annotated[
+        dict[EnvName, Annotated[str, text("a text", max_length=4096)]],
+        Field(description="a table of texts by the name of a variable"),
+    ] = Field(default_factory=dict)
+    secret_env: Annotated[
+        dict[EnvName, EnvName],
+        Field(description="a table: the server's variable = the NAME of the runner's variable"),
+    ] = Field(default_factory=dict)
+    tools: Globs = ()
+    safety: Literal["read_only", "side_effecting", "privileged"] = "privileged"
+    approval: Annotated[Approval | None, Field(description="one of auto, ask, deny")] = None
+    timeout_s: Annotated[float, number(1, COMMAND_TIMEOUT_MAX_S, "of seconds ")] = COMMAND_TIMEOUT_S
+    start_timeout_s: Annotated[float, number(1, 600, "of seconds ")] = 30
+    approved: Annotated[str, text("a digest of 16 characters", r"^([0-9a-f]{16})?$")] = ""
+    isolated: Switch = False
+    shared: Literal["none", "ro", "rw"] = "none"
+    egress: EgressRoleSettings = EgressRoleSettings()
+    credentials: Credentials = Field(default_factory=dict)
+
+    @property
+    def has_guest(self) -> bool:
+        """Whether it runs in a guest of its own."""
+        return bool(self.isolated or self.secret_env or self.credentials)
+
+    @property
+    def directory(self) -> str:
+        """Where it starts."""
+        hidden = self.has_guest and self.shared == "none"
+        return "/tmp" if hidden and "cwd" not in self.model_fields_set else self.cwd  # noqa: S108
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if bool(self.command) == bool(self.url):
+            raise conflict("set either command or url")
+        if self.url and (self.args or self.env or self.has_guest):
+            raise conflict("args, env, secret_env, isolated and credentials go with command")
+        if self.command and (self.headers_env or self.client_id or self.client_secret_env):
+            raise conflict("headers_env, client_id and client_secret_env go with url")
+        if not self.has_guest and (self.shared != "none" or self.egress != EgressRoleSettings()):
+            raise conflict("shared and egress are those of a guest of its own; set isolated")
+        return self
+
+    @model_validator(mode="after")
+    def _alone(self) -> Self:
+        if not self.has_guest:
+            return self
+        if self.egress.ask:
+            raise conflict("egress.ask needs a session, and a server has none; set egress.allow")
+        unseen = ("/projects", "/shared") if self.shared == "none" else "/projects"
+        if self.directory.startswith(unseen):
+            raise conflict("cwd is where its guest sees nothing; set shared, or another cwd")
+        return self
+
+
+class McpSettings(Section):
+    """`[mcp]`: the servers whose tools the agent has besides its own."""
+
+    servers: Annotated[
+        dict[Annotated[str, AfterValidator(_server_name)], McpServerSettings],
+        Field(max_length=16, description="tables of servers by name"),
+    ] = Field(default_factory=dict)
+
+    @property
+    def guests(self) -> tuple[str, ...]:
+        """The servers that run in a guest of their own."""
+        return tuple(name for name, server in self.servers.items() if server.has_guest)
+
+    def secrets_of(self, name: str, secrets: Mapping[str, str]) -> dict[str, str]:
+        """The variables of server `name` that `secrets` holds as `name/VARIABLE`."""
+        wanted = self.servers[name].secret_env
+        return {each: secrets[key] for each in wanted if (key := f"{name}/{each}") in secrets}
 
 
 class ProjectSettings(Section):

@@ -10,7 +10,8 @@ import logging
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -37,9 +38,12 @@ BURST: Final = 2_000
 PER_SECOND: Final = 200
 """Events of one guest: as many at once, and so many more each second."""
 OPEN_MAX: Final = 5_000
+BRINGING_MAX: Final = 64
 _ABOUT_CHARS: Final = 300
 _NOTES_MAX: Final = 64
 _DURATION_MAX_MS: Final = 2**31
+_Write = Callable[[pb.CallReportReply], Awaitable[None]]
+Guests = Callable[[pb.ToolGuestWanted], Awaitable[pb.CallReportReply | None]]
 _ID: Final = re.compile(ID_PATTERN, re.ASCII)
 _TOOL: Final = re.compile(r"[A-Za-z0-9_.:/-]{1,128}", re.ASCII)
 _SAFETIES: Final = ("read_only", "side_effecting", "privileged", "")
@@ -160,11 +164,16 @@ class Steps(Protocol):
 
 
 class CallRecorder(GuestWatcher):
-    """Records the calls of one user's agent, and passes its steps on."""
+    """Records the calls of one user's agent, and passes on its steps, and to `guests` that it wants
+    the guest of an MCP server; that returns the answer, if there is one."""
 
-    def __init__(self, audit: AuditLog, steps: Steps | None = None) -> None:
+    def __init__(
+        self, audit: AuditLog, steps: Steps | None = None, guests: Guests | None = None
+    ) -> None:
         super().__init__(audit, "the agent", BURST, PER_SECOND)
         self._steps = steps
+        self._guests = guests
+        self._bringing: set[asyncio.Task[None]] = set()
         self._open: dict[str, _Open] = {}
         self._syncing = asyncio.create_task(audit.keep_synced())
 
@@ -176,14 +185,31 @@ class CallRecorder(GuestWatcher):
     async def hear(self, channel: grpc.aio.Channel, token: str) -> None:
         gateway: Any = gateway_pb2_grpc.GatewayStub(channel)
         call = gateway.ReportCalls(metadata=((TOKEN_METADATA_KEY, token),))
+        writing = asyncio.Lock()
+
+        async def write(reply: pb.CallReportReply) -> None:
+            async with writing:
+                await call.write(reply)
+
         try:
-            await call.write(pb.CallReportReply(wants_spans=self._steps is not None))
+            await write(pb.CallReportReply(wants_spans=self._steps is not None))
             async for event in call:
                 await self._pace.wait()
-                if (reply := self.recorded(event)) is not None:
-                    await call.write(reply)
+                if event.HasField("guest") and len(self._bringing) < BRINGING_MAX:
+                    bringing = asyncio.create_task(self._bring(event.guest, write))
+                    self._bringing.add(bringing)
+                    bringing.add_done_callback(self._bringing.discard)
+                elif (reply := self.recorded(event)) is not None:
+                    await write(reply)
         finally:
+            for bringing in self._bringing:
+                bringing.cancel()
             call.cancel()
+
+    async def _bring(self, wanted: pb.ToolGuestWanted, write: _Write) -> None:
+        if self._guests is not None and (reply := await self._guests(wanted)) is not None:
+            with suppress(grpc.RpcError, asyncio.InvalidStateError):
+                await write(reply)
 
     def recorded(self, event: pb.CallReport) -> pb.CallReportReply | None:
         """Record one event; returns what the guest waits to hear."""
@@ -201,7 +227,7 @@ class CallRecorder(GuestWatcher):
     def _begun(self, begun: pb.CallBegun) -> pb.CallReportReply | None:
         call_id = begun.call_id
         if not _ID.fullmatch(call_id) or call_id in self._open or len(self._open) >= OPEN_MAX:
-            return _refused(call_id, "the agent reports more calls than it can have")
+            return refused(call_id, "the agent reports more calls than it can have")
         try:
             number = self._audit.note(
                 "begin",
@@ -216,7 +242,7 @@ class CallRecorder(GuestWatcher):
             )
         except HostError as error:
             if begun.must_be_recorded:
-                return _refused(call_id, error.brief, error.details, error.resolution)
+                return refused(call_id, error.brief, error.details, error.resolution)
             return None
         self._open[call_id] = _Open(number, time.monotonic())
         return pb.CallReportReply(call_id=call_id) if begun.must_be_recorded else None
@@ -252,7 +278,7 @@ class CallRecorder(GuestWatcher):
         self._open.clear()
 
 
-def _refused(call_id: str, why: str, details: str = "", resolution: str = "") -> pb.CallReportReply:
+def refused(call_id: str, why: str, details: str = "", resolution: str = "") -> pb.CallReportReply:
     return pb.CallReportReply(
         call_id=call_id, refused=why, details=details, resolution=resolution or "runner logs"
     )

@@ -2,7 +2,7 @@
 
 import os
 import secrets as random
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -27,6 +27,7 @@ from runner.workspace.directories import descriptor
 from runner.workspace.mounts import (
     LISTENER,
     MOUNTS,
+    TOOLS,
     Access,
     BoundMount,
     Role,
@@ -44,6 +45,7 @@ _ENGINE_SOCKETS: Final = (
     "/run/user/{uid}/docker.sock",
     "/run/user/{uid}/podman/podman.sock",
 )
+_OF_SHELL: Final = frozenset(mount.virtual for mount in MOUNTS[Role.SHELL])
 _FILES_MAX: Final = 64
 _RUNTIME_FILES_MAX: Final = 1000
 _OTHER_DIRECTORIES_MAX: Final = 40_000
@@ -87,7 +89,7 @@ def build_spec(
         network=str(launch.network),
         shared=tuple(_shared(bound, launch) for bound in launch.mounts),
         read_only=confinement.read_only,
-        absent=absent(),
+        absent=absent({bound.mount.virtual for bound in launch.mounts}),
         private=(
             *_private(workspace, runtime, launch.mounts, private),
             *(_whole("the record of tool calls", records) if records is not None else ()),
@@ -139,10 +141,11 @@ def _shared(bound: BoundMount, launch: LaunchSpec) -> SharedDirectory:
     return row._replace(operators=bound.identity is not None)
 
 
-def absent() -> tuple[str, ...]:
-    """The virtual paths of other roles. Nobody in this guest can create them."""
-    ours = {mount.virtual for mount in MOUNTS[Role.SHELL]}
-    theirs = {mount.virtual for mounts in MOUNTS.values() for mount in mounts} - ours
+def absent(seen: Collection[str] = _OF_SHELL) -> tuple[str, ...]:
+    """The virtual paths of other guests, which one that has these lacks. Nobody in it can create
+    them."""
+    every = (TOOLS, *(mount for mounts in MOUNTS.values() for mount in mounts))
+    theirs = {mount.virtual for mount in every} - {*seen}
     return (*sorted(theirs), "/embedder")
 
 
@@ -152,7 +155,7 @@ def _private(
     mounted = {bound.host_path for bound in mounts}
     yield _place("the directory of all workspaces", workspace.parent)
     yield _place("the workspace", workspace)
-    for directory in workspace_directories():
+    for directory in workspace_directories(_tools(workspace)):
         if (path := workspace / directory) not in mounted:
             yield _place(directory, path)
             yield from _files(f"a file of {directory}", workspace, path)
@@ -161,6 +164,13 @@ def _private(
     sockets = {Path(path.format(uid=uid)) for path in _ENGINE_SOCKETS}
     for path in sorted({*sockets, *further}):
         yield _place(path.name, path)
+
+
+def _tools(workspace: Path) -> list[str]:
+    """The tool guests that have directories in a workspace."""
+    with suppress(OSError):
+        return sorted(each.name for each in (workspace / "tools").iterdir())
+    return []
 
 
 def _whole(label: str, directory: Path) -> Iterable[PrivatePath]:
@@ -206,10 +216,10 @@ def _nameless(label: str, found: os.stat_result) -> PrivatePath:
 
 def _other_users(workspace: Path) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
-    directories = ("", *workspace_directories())
     for other in sorted(workspace.parent.iterdir()):
         if other == workspace or len(found) > _OTHER_DIRECTORIES_MAX:
             continue
+        directories = ("", *workspace_directories(_tools(other)))
         places = (_place("", other / directory) for directory in directories)
         found += [(place.device, place.inode) for place in places if place.inode]
     return found

@@ -65,9 +65,13 @@ class Placeholders(dict[str, str]):
 
 
 def read_credentials(
-    credentials: Settings, placeholders: Placeholders, environ: Mapping[str, str] | None
+    credentials: Settings,
+    placeholders: Placeholders,
+    environ: Mapping[str, str] | None,
+    section: str = "egress",
 ) -> list[egress_pb2.EgressCredential]:
-    """The credentials with their values, for egress alone; without values if `environ` is None.
+    """The credentials of a section of the settings with their values, for egress alone; without
+    values if `environ` is None.
 
     Raises `ConfigError` that names the variable if it is missing, or its value cannot be a key.
     """
@@ -75,7 +79,7 @@ def read_credentials(
         egress_pb2.EgressCredential(
             name=name,
             placeholder=placeholders[name],
-            value="" if environ is None else _value(name, each, environ),
+            value="" if environ is None else _value(f"{section}.credentials.{name}", each, environ),
             hosts=each.hosts,
             methods=each.methods,
             place=each.place,
@@ -84,8 +88,8 @@ def read_credentials(
     ]
 
 
-def _value(name: str, settings: EgressCredentialSettings, environ: Mapping[str, str]) -> str:
-    purpose = f"egress.credentials.{name}.env names it as the credential's value"
+def _value(key: str, settings: EgressCredentialSettings, environ: Mapping[str, str]) -> str:
+    purpose = f"{key}.env names it as the credential's value"
     value = read_variable(settings.env, environ, purpose)
     if len(value) < VALUE_MIN_CHARS:
         raise ConfigError(
@@ -134,11 +138,13 @@ def build(
     kept: StableSecrets,
     environ: Mapping[str, str] | None,
     memory_next: str = "",
+    section: str = "egress",
 ) -> egress_pb2.EgressConfiguration:
     """All that may leave for one user, and the keys for it; see `part`.
 
-    `memory_next` is a token for the memory's server that the agent is to try. If `environ` is None,
-    no file and no variable is read: for `without_secrets`.
+    `memory_next` is a token for the memory's server that the agent is to try. `section` is that of
+    the credentials in the configuration. If `environ` is None, no file and no variable is read: for
+    `without_secrets`.
     Raises `ConfigError` for a file or variable that the settings name and that is not there.
     """
     egress = settings.egress
@@ -151,7 +157,7 @@ def build(
         shell=policy(egress.shell, kept.grants.of("shell")),
         upstreams=upstreams(settings, user_id, secrets, memory_next, reads=environ is not None),
         limits=limits(egress.limits),
-        credentials=read_credentials(egress.credentials, kept.placeholders, environ),
+        credentials=read_credentials(egress.credentials, kept.placeholders, environ, section),
         private_networks=egress.private_networks,
         name_servers=egress.name_servers,
         ca_pem="" if environ is None else read_certificates(egress.ca_file, "egress.ca_file"),

@@ -80,7 +80,7 @@ class EgressWatcher(GuestWatcher):
     `granted` is told the role and the rule that a person has allowed for a session; it raises
     `WireError` where that cannot be kept. `renewed` hears of renewed logins. `roles` are those that
     the guest serves. With a watcher `beside`, of another guest of the user, it shares who follows,
-    and the day's count.
+    and the day's count. What a `tool` guest sends is recorded under its name.
     """
 
     def __init__(
@@ -93,6 +93,7 @@ class EgressWatcher(GuestWatcher):
         roles: Collection[str] = _ROLES,
         renewed: Callable[[pb.EgressRenewed], None] = lambda _: None,
         beside: "EgressWatcher | None" = None,
+        tool: str = "",
     ) -> None:
         super().__init__(audit, "egress", BURST, PER_SECOND)
         self._ask = ask
@@ -100,6 +101,7 @@ class EgressWatcher(GuestWatcher):
         self._traffic = traffic
         self._roles = roles
         self._renewed = renewed
+        self._tool = tool
         self._spent: Spent = beside._spent if beside is not None else Spent(audit.place)
         self._before = self._today()
         self._open: dict[int, _Open] = {}
@@ -113,7 +115,11 @@ class EgressWatcher(GuestWatcher):
         self._before = self._today()
 
     def _today(self) -> list[pb.EgressSpent]:
-        return [each for each in self._spent.today() if each.role in self._roles]
+        roles = {self._tool or role: role for role in self._roles}
+        found = [each for each in self._spent.today() if each.role in roles]
+        for each in found:
+            each.role = roles[each.role]
+        return found
 
     @property
     def spent(self) -> Sequence[pb.EgressSpent]:
@@ -169,6 +175,7 @@ class EgressWatcher(GuestWatcher):
         if begun.id in self._open or len(self._open) >= OPEN_MAX:
             return _unrecorded(begun.id, "egress reports more requests than it can have")
         checked = _checked(begun, self._roles)
+        checked.role = self._tool or checked.role
         try:
             number = self._audit.note("egress", **_fields(checked))
         except HostError as error:
@@ -239,7 +246,8 @@ class EgressWatcher(GuestWatcher):
 
     async def _answer(self, question: pb.EgressQuestion) -> pb.EgressAnswer:
         answer = pb.EgressAnswer(question=question.id)
-        if (request := _request(question)) is None or question.role not in self._roles:
+        asks = question.role in self._roles and not self._tool
+        if (request := _request(question)) is None or not asks:
             answer.reason = "the question cannot be put: it names no host"
         elif len(self._questions) > QUESTIONS_MAX:
             answer.reason = f"{QUESTIONS_MAX} questions are open already"

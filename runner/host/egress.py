@@ -34,7 +34,7 @@ class Egress:
     """One egress guest of one user: the agent's, or the commands'.
 
     `on_handle` is as for `Supervisor`. `configured` is called after each change of what may leave,
-    so that the shell guest hears of it.
+    so that the shell guest hears of it. `label` is what people read instead of the role.
     """
 
     driver: TierDriver
@@ -45,6 +45,7 @@ class Egress:
     configured: Callable[[], Awaitable[None]]
     policy: Policy | None = None
     adopt: Adopt | None = None
+    label: str = ""
 
     def __post_init__(self) -> None:
         self._let_out = self.driver.capabilities.let_out
@@ -56,7 +57,7 @@ class Egress:
         self._since = datetime.now(UTC)
         self.supervisor = Supervisor(
             self.driver,
-            self.role,
+            self.label or self.role,
             self._prepare,
             on_handle=self._record,
             policy=self.policy,

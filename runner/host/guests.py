@@ -23,7 +23,7 @@ from wire.status import answered
 from wire.v1 import bootstrap_pb2, control_pb2, gateway_pb2, gateway_pb2_grpc
 
 from runner.audit.watcher import CallRecorder
-from runner.boundary.check import admit, could_not_run, set_egress, together
+from runner.boundary.check import admit, set_egress, together
 from runner.client.gateway import GatewayClient
 from runner.egress.watcher import EgressWatcher
 from runner.errors import HostError
@@ -31,7 +31,8 @@ from runner.host.egress import Egress, EgressGuests
 from runner.host.launch import Launchers
 from runner.host.recovery import RecoveryState, RunningGuest
 from runner.host.runtime import Runtime, save_state
-from runner.host.supervisor import Launch, NeedsOperator, Policy, Supervisor, disabled
+from runner.host.supervisor import Launch, Policy, Supervisor, disabled
+from runner.host.tools import ToolGuests, each_of, require_passed
 from runner.projects.hiding import require_covered, until_replaced
 from runner.tiers.base import Boundary, Handle, Port, TierDriver
 from runner.workspace.mounts import SERVED, OpenProject, Role
@@ -66,6 +67,7 @@ class Guests:
         runtime: Runtime,
         watcher: CallRecorder,
         egress_watchers: Mapping[Role, EgressWatcher],
+        tool_watcher: Callable[..., EgressWatcher],
         handover: RecoveryState,
         policy: Policy | None = None,
     ) -> None:
@@ -134,6 +136,17 @@ class Guests:
                 for role in SERVED
             )
         )
+        self.tools = ToolGuests(
+            driver=driver,
+            launchers=lambda: self._launchers,
+            boundary=boundary,
+            tokens=self._foreign_tokens,
+            canary=handover.canary,
+            watcher=tool_watcher,
+            changed=self._save,
+            failed=partial(self._failed, Role.SHELL),
+            policy=policy,
+        )
 
     async def start(self) -> None:
         """Start all; return when all are ready.
@@ -144,13 +157,11 @@ class Guests:
 
     async def stop(self) -> None:
         """End all, even if one fails to end. Idempotent."""
-        ended = await asyncio.gather(*(each.stop() for each in self._all()), return_exceptions=True)
-        for failure in ended:
-            if isinstance(failure, BaseException):
-                raise failure
+        await each_of(self.tools.stop(), *(each.stop() for each in self._all()))
 
     async def release(self) -> None:
         """Leave all to the next runner."""
+        await self.tools.stop()
         self._save()
         await asyncio.gather(*(each.release() for each in self._all()))
         self._watcher.ended()
@@ -188,7 +199,7 @@ class Guests:
                 status.reason, status.details = self.untold.brief, self.untold.details
         if self.shell is None:
             found.insert(1, disabled(Role.SHELL, self._launchers.no_shell, self._since))
-        return found
+        return [*found, *await self.tools.statuses()]
 
     def restarts(self) -> dict[str, int]:
         """How often each guest was started again."""
@@ -224,7 +235,7 @@ class Guests:
         return reply
 
     async def _attend(self, channel: grpc.aio.Channel) -> None:
-        self._require_passed(await self._probe_agent(channel), Role.AGENT)
+        require_passed(self._boundary, await self._probe_agent(channel), Role.AGENT)
         await self._watcher.attend(self.agent.current.peer)
         if self._placement.addressed:
             await GatewayClient(channel, "host").set_peers(self._where())
@@ -252,23 +263,13 @@ class Guests:
         except WireError as error:
             log.info("the agent has not heard what failed: %s", error)
 
-    def _require_passed(self, report: control_pb2.BoundaryReport, role: Role) -> None:
-        """Raise what keeps a guest from being ready: `NeedsOperator` if its boundary does not hold,
-        and a `WireError`, after which it is started again, if the test could not run."""
-        try:
-            self._boundary.require_passed(report, role)
-        except WireError as error:
-            if could_not_run(report):
-                raise
-            raise NeedsOperator(error) from None
-
     async def _probe_agent(self, channel: grpc.aio.Channel) -> control_pb2.BoundaryReport:
         report = await self._boundary.of_agent(channel, self.agent.current.spec)
         self._reports[Role.AGENT] = report
         return report
 
     async def _verify(self, channel: grpc.aio.Channel) -> None:
-        self._require_passed(await self._probe_shell(channel), Role.SHELL)
+        require_passed(self._boundary, await self._probe_shell(channel), Role.SHELL)
         assert self._launchers.shell is not None
         await asyncio.to_thread(require_covered, self._of_shell)
         await admit(channel, self._launchers.shell.agent_token)
@@ -290,7 +291,7 @@ class Guests:
             for each in watching:
                 each.cancel()
         self._reports[role] = report
-        self._require_passed(report, role)
+        require_passed(self._boundary, report, role)
         raise AssertionError("a boundary is said to be open that passes")
 
     async def tell_agent(self) -> None:
@@ -378,25 +379,31 @@ class Guests:
         assert self._launchers.shell is not None
         assert self.shell is not None
         shell = self.shell.current
-        tokens = {
-            **self._tokens,
-            "the agent's token for the shell": self._launchers.shell.agent_token,
-            "the embedder's token": self._embedder().token,
-            "the shell's own token": shell.peer.token,
-            "the agent's token for egress": self._launchers.egress.kept.agent_token,
-        }
-        if Role.AGENT in self._handles:
-            tokens["the gateway's token"] = self.agent.current.peer.token
+        tokens = {**self._foreign_tokens(), "the shell's own token": shell.peer.token}
         canary = self._handover.canary
         report = await self._boundary.of_shell(channel, shell.spec, tokens, canary)
         self._reports[Role.SHELL] = report
         return report
+
+    def _foreign_tokens(self) -> dict[str, str]:
+        """What no guest that runs commands may hold, by descriptions."""
+        tokens = {
+            **self._tokens,
+            "the embedder's token": self._embedder().token,
+            "the agent's token for egress": self._launchers.egress.kept.agent_token,
+        }
+        if self._launchers.shell is not None:
+            tokens["the agent's token for the shell"] = self._launchers.shell.agent_token
+        if Role.AGENT in self._handles:
+            tokens["the gateway's token"] = self.agent.current.peer.token
+        return tokens
 
     def _record(self, role: Role, handle: Handle | None) -> None:
         if handle is None:
             self._handles.pop(role, None)
             if role is Role.AGENT:
                 self._watcher.ended()
+                self.tools.leave_all()
             if role is Role.SHELL:
                 self._admitted, self._shell_has_route, self.untold = None, False, None
         else:
@@ -407,13 +414,14 @@ class Guests:
 
     def _save(self) -> None:
         """Keep what the next runner needs."""
-        if not self._handles:
+        handles = [*self._handles.values(), *self.tools.handles]
+        if not handles:
             self._runtime.state.unlink(missing_ok=True)
             self._runtime.handover.unlink(missing_ok=True)
         elif self._placement.lasting:
             self._placement.leave(self._now(), self._runtime.handover)
         else:
-            save_state(self._runtime.state, list(self._handles.values()))
+            save_state(self._runtime.state, handles)
 
     def _now(self) -> RecoveryState:
         supervisors = self._supervisors()

@@ -134,6 +134,7 @@ class Host:
         self._problems: list[str] = []
         self._started = False
         self._telemetry: Telemetry | None = None
+        self._tool_watcher: Callable[..., EgressWatcher]
         self._started_at = datetime.now(UTC).isoformat(timespec="seconds")
 
     async def __aenter__(self) -> "Host":
@@ -546,6 +547,7 @@ class Host:
             runtime=self._runtime,
             watcher=watcher,
             egress_watchers=egress_watchers,
+            tool_watcher=self._tool_watcher,
             handover=self._handover,
             policy=self._policy,
         )
@@ -636,21 +638,22 @@ class Host:
                 self.config.telemetry, self.user_id, self.tier, environ=self._environ
             )
             stack.push_async_callback(self._end, "telemetry", self._telemetry.close)
-        watcher = CallRecorder(audit, self._telemetry)
+        watcher = CallRecorder(
+            audit, self._telemetry, lambda wanted: self._guests.tools.wanted(wanted)
+        )
         stack.push_async_callback(self._end, "audit log", watcher.close)
-        egress_watchers: dict[Role, EgressWatcher] = {}
-        served_by = {Role.EGRESS: (Party.AGENT, Party.RUNNER), Role.SHELL_EGRESS: (Party.SHELL,)}
-        for role, served in served_by.items():
-            egress_watchers[role] = EgressWatcher(
-                audit,
-                lambda request: self._guests.ask(request),
-                lambda role, grant: self._guests.egress.granted(role, grant),
-                self._telemetry,
-                roles=served,
-                renewed=partial(logins.renew, self.user_id),
-                beside=egress_watchers.get(Role.EGRESS),
-            )
-        return watcher, egress_watchers
+        made = partial(
+            EgressWatcher,
+            audit,
+            lambda request: self._guests.ask(request),
+            lambda role, grant: self._guests.egress.granted(role, grant),
+            self._telemetry,
+        )
+        renewed = partial(logins.renew, self.user_id)
+        agents = made(roles=(Party.AGENT, Party.RUNNER), renewed=renewed)
+        of_commands = partial(made, roles=(Party.SHELL,), beside=agents)
+        self._tool_watcher = of_commands
+        return watcher, {Role.EGRESS: agents, Role.SHELL_EGRESS: of_commands()}
 
     def _new_launchers(self, config: Config) -> Launchers:
         return Launchers(

@@ -15,9 +15,11 @@ from wire import envelope, zones
 from wire.boundary import CROWD_MAX
 from wire.egress.loopback import LoopbackServer, handed
 from wire.envelope import Secrets
+from wire.errors import Code
 from wire.identity import Party, Peer
 from wire.limits import ENVELOPE_VERSION
 from wire.settings import (
+    EgressRoleSettings,
     EgressSettings,
     UserSettings,
     WorkspaceSettings,
@@ -30,7 +32,7 @@ from wire.v1.bootstrap_pb2 import BootstrapEnvelope
 
 from runner.config.models import Config
 from runner.egress.configuration import StableSecrets, build, is_wanted, part
-from runner.errors import ConfigError
+from runner.errors import ConfigError, HostError
 from runner.host.authority import Authority
 from runner.host.loopback import socket_name
 from runner.host.supervisor import Launch, socket_at
@@ -157,6 +159,7 @@ class _Launcher:
             network=self._placement.network if role not in SERVED else Network.OUTBOUND,
             limits=limits,
             directories=self._directories(role),
+            tool=self.workspace.tool,
         )
         ours = self.authority.issue(Party.RUNNER)
         peer = Peer(self._placement.reached(socket), party, token, ours, name)
@@ -305,6 +308,10 @@ class AgentLauncher(_Launcher):
             for virtual, (device, inode) in self._directories(Role.AGENT).items()
         }
 
+    def seen(self, link: bootstrap_pb2.Link) -> bootstrap_pb2.Link:
+        """A link to a socket on the host, as the guest has it."""
+        return _as_seen(link, self._seen(Role.AGENT))
+
     def guest_path(self, path: Path) -> str:
         """The path in the guest of a place in the workspace."""
         return str(self._seen(Role.AGENT).path(path))
@@ -332,7 +339,13 @@ def _for_agent(settings: UserSettings) -> UserSettings:
     the host."""
     agent = settings.agent
     shown = agent.model_copy(update={"base_url": plain_address(agent.base_url)})
+    nothing = {"isolated": True, "egress": EgressRoleSettings(), "credentials": {}}
+    servers = dict(settings.mcp.servers)
+    for name in settings.mcp.guests:
+        servers[name] = servers[name].model_copy(update=nothing)
     own = {"agent": shown, "egress": EgressSettings(), "workspace": WorkspaceSettings()}
+    if settings.mcp.guests:
+        own["mcp"] = settings.mcp.model_copy(update={"servers": servers})
     return settings.model_copy(update=own)
 
 
@@ -375,6 +388,9 @@ class ShellLauncher(_Launcher):
         place = self._placement.listener(socket, self._seen(Role.SHELL), Port.SHELL)
         memory = settings.memory_mb * _MIB
         environment = {"HOME": _SHELL_HOME, **OWN_ENVIRONMENT}
+        start, roots = self._placement.shell_directory, tuple[str, ...]()
+        if self.workspace.tools.get(self.workspace.tool) == "none":
+            start, roots = Path("/tmp"), ("--root-shared", "/tmp")  # noqa: S108 - the guest's own
         if not self.capabilities.own_programs:
             environment["PATH"] = os.defpath
         return self._launch(
@@ -384,12 +400,13 @@ class ShellLauncher(_Launcher):
                 *("--socket", place.removeprefix("unix:")),
                 *("--bootstrap-stdin", "--sealed", *self._placement.until),
                 *("--log-level", self.config.log_level),
+                *roots,
                 *("--default-timeout", f"{settings.timeout_s:g}"),
                 *([f"--git-identity={who}"] if (who := settings.git_identity) else ()),
                 *(() if self.capabilities.limits_memory else ("--memory-bytes", str(memory))),
             ),
             environment=environment,
-            working_directory=self._placement.shell_directory,
+            working_directory=start,
             limits=Limits(memory, settings.processes, settings.cpus),
         )
 
@@ -401,7 +418,9 @@ class EgressLauncher(_Launcher):
     Each launch has its own token, for the runner. What is `kept` stays the same: the other guests
     get the listeners' tokens at their own start, and outlive restarts of these. The secrets are
     those of `agent`; `memory_next` is a token that it is to try. `no_shell` says why there are no
-    commands. Creating it checks that what the settings of egress name is there.
+    commands. For a tool guest, what its server's settings say takes the place of `[egress.shell]`
+    and `[egress.credentials]`, and there is nothing else. Creating it checks that what the settings
+    of egress name is there.
     """
 
     agent: AgentLauncher
@@ -411,6 +430,13 @@ class EgressLauncher(_Launcher):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._section = "egress"
+        if name := self.workspace.tool:
+            self._section = f"mcp.servers.{name}"
+            server, nobody = self._settings.mcp.servers[name], EgressRoleSettings()
+            own = {"agent": nobody, "shell": server.egress, "credentials": server.credentials}
+            egress = self._settings.egress.model_copy(update=own)
+            self._settings = UserSettings(egress=egress)
         self.configuration()
 
     @property
@@ -465,6 +491,7 @@ class EgressLauncher(_Launcher):
             self.kept,
             self.agent.environ if reads else None,
             self.memory_next,
+            self._section,
         )
         built.runner.allow.extend(rule for each in self.addresses for rule in each.rules)
         seen = self._seen(Role.EGRESS)
@@ -524,9 +551,13 @@ class EgressLauncher(_Launcher):
         )
 
 
+ToolLaunchers = tuple[ShellLauncher, EgressLauncher]
+"""Of an MCP server's guest and of its way out."""
+
+
 class Launchers:
     """The launchers of the guests that `config` asks for in this tier. Without a shell, `no_shell`
-    says why."""
+    says why; without tool guests, `no_tools`. Raises `HostError` where there can be none."""
 
     def __init__(
         self,
@@ -540,6 +571,16 @@ class Launchers:
         agent_command: tuple[str, ...] = AGENT_COMMAND,
         passing: bool = False,
     ) -> None:
+        mcp = config.for_user(workspace.user_id).mcp
+        if mcp.guests and not workspace.here:
+            raise HostError(
+                Code.FAILED_PRECONDITION,
+                f"the tier {capabilities.tier} starts no guests for MCP servers",
+                details=f"mcp.servers.{mcp.guests[0]} is to run in a guest of its own: it is "
+                "isolated or has a secret",
+                resolution="reach it by its url, or: runner --tier container",
+            )
+        workspace = workspace.serving(mcp) if workspace.here else workspace
         of_user = (config, workspace, capabilities, authority)
         self.agent = AgentLauncher(
             *of_user, environ=environ, keys=keys, command=agent_command, passing=passing
@@ -549,6 +590,12 @@ class Launchers:
             self.no_shell = "shell.enabled is false in the configuration"
         self.egress = EgressLauncher(*of_user, agent=self.agent, no_shell=self.no_shell)
         self.shell = None if self.no_shell else ShellLauncher(*of_user)
+        self.no_tools = capabilities.unsupported.get(Role.SHELL, "")
+        self.tools: dict[str, ToolLaunchers] = {}
+        for name in mcp.guests if not self.no_tools else ():
+            of_tool = (config, workspace.of_tool(name), capabilities, authority)
+            egress = EgressLauncher(*of_tool, agent=self.agent, no_shell="")
+            self.tools[name] = ShellLauncher(*of_tool), egress
 
 
 def _fingerprint(spec: LaunchSpec, message: BootstrapEnvelope | None) -> str:

@@ -100,6 +100,8 @@ class LaunchSpec:
     directories: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Device and inode of the directories to be mounted, by their virtual paths, as they were found
     over no link. The engine mounts by name: what it has mounted is compared with these inside."""
+    tool: str = ""
+    """The MCP server whose guest this is, or whose way out; the user's own have none."""
     incoming: Path | None = None
     """A file that the guest reads behind the envelope, where it does not see this machine's."""
 

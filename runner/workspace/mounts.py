@@ -5,8 +5,8 @@ role's rows does not exist for that role. None lies within another, so no guest 
 else in the place of a directory that is mounted later.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final, Protocol
@@ -86,15 +86,42 @@ MOUNTS: Final[dict[Role, tuple[Mount, ...]]] = {
 }
 
 
-def log_directory(role: Role) -> str:
+TOOL_ROLES: Final = (Role.SHELL, Role.SHELL_EGRESS)
+"""Of an MCP server's own guest, and of its way out."""
+TOOLS: Final = Mount("tools", "ipc/tools", "/tools", Access.READ_ONLY)
+"""Where the agent finds the sockets of tool guests, each in a directory with its server's name."""
+
+
+def of_tool(role: Role, name: str, shared: str) -> tuple[Mount, ...]:
+    """The rows of the guest of the MCP server `name`, or of its way out: directories of its own,
+    and `shared` as it is granted."""
+    rows = []
+    for mount in MOUNTS[role]:
+        if mount.name in ("shared", "skills"):
+            granted = mount.name == "shared" and shared != "none"
+            rows += [replace(mount, access=Access(shared))] if granted else []
+        elif role is Role.SHELL and mount.name == "ipc":
+            rows.append(replace(mount, directory=f"{TOOLS.directory}/{name}"))
+        else:
+            own = mount.directory.removeprefix("ipc/")
+            rows.append(replace(mount, directory=f"tools/{name}/{own}"))
+    return tuple(rows)
+
+
+def log_directory(role: Role, tool: str = "") -> str:
     """Where the runner writes what the guests of `role` print. No guest mounts it."""
-    return f"logs/{role}"
+    return f"logs/tools/{tool}/{role}" if tool else f"logs/{role}"
 
 
-def workspace_directories() -> tuple[str, ...]:
-    """Every directory of a workspace, parents before children."""
+def workspace_directories(tools: Iterable[str] = ()) -> tuple[str, ...]:
+    """Every directory of a workspace, with those of the guests of `tools`; parents before
+    children."""
     found = {mount.directory for mounts in MOUNTS.values() for mount in mounts}
     found |= {log_directory(role) for role in MOUNTS}
+    for name in tools:
+        for role in TOOL_ROLES:
+            found |= {mount.directory for mount in of_tool(role, name, "none")}
+            found.add(log_directory(role, name))
     parents = {str(parent) for path in found for parent in PurePosixPath(path).parents} - {"."}
     return tuple(sorted(found | parents))
 

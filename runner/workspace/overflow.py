@@ -19,7 +19,7 @@ from wire.text import visible_name
 
 from runner.workspace.beneath import directory_beneath
 from runner.workspace.directories import descriptor
-from runner.workspace.mounts import Role
+from runner.workspace.mounts import Access, Role
 from runner.workspace.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -30,19 +30,19 @@ _AT_ONCE: Final = 10_000
 def quarantine_excess(
     workspace: Workspace, most: int = CROWD_MAX, *, mounted: bool = False
 ) -> list[str]:
-    """Move aside what is too much in `shared`, `tmp` and `cache`, and all in the shell's own `ipc`.
+    """Move aside what is too much in directories that commands write to, and all that is in the
+    shell's own `ipc`; of a tool guest's, in those that are its own.
 
     If one directory is the greater part, that is moved, otherwise everything. What is moved stays
     in the workspace, where no guest sees it. `mounted` says that the agent guest may run: then the
     directories themselves stay what they are. Returns notices. No shell may run.
     """
     notices = []
-    for place, most_here in (
-        (workspace.path / "shared", most),
-        (workspace.path / "tmp", most),
-        (workspace.path / "cache", most),
-        (workspace.socket(Role.SHELL).parent, 0),
-    ):
+    for bound in workspace.mounts(Role.SHELL):
+        others = bound.identity is not None or (workspace.tool and bound.mount.name == "shared")
+        if others or bound.mount.access is Access.READ_ONLY:
+            continue
+        place, most_here = bound.host_path, 0 if bound.mount.name == "ipc" else most
         try:
             with (
                 directory_beneath(workspace.path, place.parent) as above,

@@ -3,13 +3,14 @@
 import fcntl
 import logging
 import os
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Final
 
 from wire.errors import Code
+from wire.settings import McpSettings
 from wire.transport import unix_endpoint
 
 from runner.config.models import Config
@@ -29,11 +30,14 @@ from runner.workspace.mounts import (
     LISTENER,
     MOUNTS,
     SERVED,
+    TOOL_ROLES,
+    TOOLS,
     BoundMount,
     OpenProject,
     Role,
     bind,
     log_directory,
+    of_tool,
     workspace_directories,
 )
 
@@ -46,7 +50,8 @@ class Workspace:
     """`<workspace_root>/<user_id>/`. Locating it touches nothing on disk.
 
     It belongs to `common_owner`, unless each user has a uid of their own, one of `uids`. Agent and
-    shell see the `projects` besides.
+    shell see the `projects` besides. `tools` are the MCP servers with guests of their own, and what
+    each sees of `shared`; the workspace as such a guest has it is that `of_tool`.
     """
 
     root: Path
@@ -54,6 +59,8 @@ class Workspace:
     common_owner: Owner = field(default_factory=Owner.ours)
     uids: GuestUids | None = None
     projects: tuple[OpenProject, ...] = ()
+    tools: Mapping[str, str] = field(default_factory=dict)
+    tool: str = ""
     here: ClassVar[bool] = True
     """Its directories are on this machine's disk."""
 
@@ -69,9 +76,18 @@ class Workspace:
         owner = Owner.ours() if uids is None else Owner(0, 0, uids)
         own_uid = uids if tier.images else None
         workspace = cls(config.workspace_root, check_user_id(user_id), owner, own_uid)
+        workspace = workspace.serving(config.for_user(user_id).mcp)
         for socket in workspace.sockets:
             unix_endpoint(socket)
         return workspace
+
+    def serving(self, mcp: McpSettings) -> "Workspace":
+        """The same, with the tool guests of these settings."""
+        return replace(self, tools={name: mcp.servers[name].shared for name in mcp.guests})
+
+    def of_tool(self, name: str) -> "Workspace":
+        """The workspace as the guest of the MCP server `name` and its way out have it."""
+        return replace(self, projects=(), tool=name)
 
     @property
     def path(self) -> Path:
@@ -116,7 +132,8 @@ class Workspace:
 
     def egress_listener(self, guest: Role) -> Path:
         """Where the agent or the shell guest finds its way out."""
-        return self.path / "ipc" / f"{guest}-out" / LISTENER
+        above = self.path / "tools" / self.tool if self.tool else self.path / "ipc"
+        return above / f"{guest}-out" / LISTENER
 
     @property
     def host_sockets(self) -> Path:
@@ -129,14 +146,22 @@ class Workspace:
         return (
             *map(self.socket, MOUNTS),
             *map(self.egress_listener, SERVED.values()),
+            *(self.of_tool(name).socket(role) for name in self.tools for role in TOOL_ROLES),
+            *(self.of_tool(name).egress_listener(Role.SHELL) for name in self.tools),
         )
 
     def log(self, role: Role) -> Path:
-        return self.path / log_directory(role) / "guest.log"
+        return self.path / log_directory(role, self.tool) / "guest.log"
 
     def mounts(self, role: Role) -> tuple[BoundMount, ...]:
+        if self.tool:
+            rows = of_tool(role, self.tool, self.tools[self.tool])
+            return tuple(BoundMount(mount, self.path / mount.directory) for mount in rows)
         seen = self.projects if role in (Role.AGENT, Role.SHELL) else ()
-        return (*bind(role, self.path), *(row for each in seen for row in each.rows))
+        further = [row for each in seen for row in each.rows]
+        if role is Role.AGENT and self.tools:
+            further.append(BoundMount(TOOLS, self.path / TOOLS.directory))
+        return (*bind(role, self.path), *further)
 
     def renewed(self) -> "Workspace":
         """The same, with its projects as they are to be mounted now. Raises `WorkspaceError`."""
@@ -224,5 +249,5 @@ class Workspace:
             yield
 
     def _directories(self) -> tuple[str, ...]:
-        below = (f"{self.user_id}/{directory}" for directory in workspace_directories())
+        below = (f"{self.user_id}/{directory}" for directory in workspace_directories(self.tools))
         return (self.user_id, *below)

@@ -207,6 +207,7 @@ def keys_and_defaults(model: type[BaseModel]) -> set[tuple[str, str]]:
     defaults = {
         key: None if field.is_required() else field.get_default(call_default_factory=True)
         for key, field in model.model_fields.items()
+        if not (isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel))
     }
     return {
         (key, "–" if default is None else json.dumps(default)) for key, default in defaults.items()

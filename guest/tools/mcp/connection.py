@@ -86,7 +86,7 @@ class Connection:
                 self._on_tools_changed()
         self._unasked.count(size)
 
-    def _lose(self, why: str) -> None:
+    def lose(self, why: str) -> None:
         if not self.lost.done():
             self.lost.set_result(why)
 
@@ -137,7 +137,7 @@ class ProgramConnection(Connection):
                             most = LINE_MAX_BYTES // 1024 // 1024
                             raise ProgramLostError(f"it wrote a line of over {most} MiB")
             except ProgramLostError as lost:
-                self._lose(str(lost))
+                self.lose(str(lost))
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                 return  # the client has left
 
@@ -150,7 +150,7 @@ class ProgramConnection(Connection):
                 text = message.model_dump_json(by_alias=True, exclude_unset=True)
                 await self._program.write(text.encode() + b"\n")
         except ProgramLostError as lost:
-            self._lose(str(lost))
+            self.lose(str(lost))
             await to_client.aclose()
 
     async def _take(self, line: bytes, to_client: _Incoming, dropped: int) -> None:
@@ -236,7 +236,7 @@ class HttpConnection(Connection):
     @asynccontextmanager
     async def transport(self) -> AsyncIterator[Any]:
         to_client, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-        self._answers = _Bounded(self._egress.transport(), self._name, self._url, self._lose)
+        self._answers = _Bounded(self._egress.transport(), self._name, self._url, self.lose)
         client = httpx2.AsyncClient(
             transport=self._answers,
             timeout=httpx2.Timeout(None, connect=_CONNECT_S),
@@ -256,7 +256,7 @@ class HttpConnection(Connection):
                     tasks.cancel_scope.cancel()
         except BaseException as error:
             if (refused := refusal_in(first_of(error))) is not None:
-                self._lose(refused.brief)
+                self.lose(refused.brief)
             raise
 
     async def _read(self, said: Any, to_client: Any) -> None:
@@ -271,9 +271,9 @@ class HttpConnection(Connection):
                         await to_client.send(each)
                     else:
                         await self._hear(each, to_client, len(message.model_dump_json()))
-                self._lose(self._answers.refused or "it has closed the connection")
+                self.lose(self._answers.refused or "it has closed the connection")
             except ProgramLostError as lost:
-                self._lose(str(lost))
+                self.lose(str(lost))
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                 return  # the client has left
 

@@ -12,9 +12,10 @@ import re
 from base64 import b64decode
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Set
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,10 +41,12 @@ from guest.tools.mcp.connection import (
     first_of,
     size_of,
 )
+from guest.tools.mcp.guests import RESTING, ToolGuests, Use
 from guest.tools.mcp.offer import ApprovedTools, digest, offered, restored, safe_name
 from guest.tools.mcp.schema import SchemaError, reduced
 from guest.tools.shell.client import ShellClient
 from guest.tools.shell.program import ProgramLostError
+from guest.watch import CallReporter
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +68,7 @@ _RELIST_S: Final = 5.0
 _BACKSTOP_S: Final = 5.0
 _NAMED_MAX: Final = 5
 _REASON_MAX_CHARS: Final = 300
+_STARTING: Final = "it is being started"
 _UNSURE: Final = "it may or may not have taken effect: check before trying again"
 
 
@@ -73,21 +77,23 @@ Connect = Callable[[Callable[[], None]], AbstractAsyncContextManager[Connection]
 
 
 def in_shell(
-    settings: McpServerSettings, shell: ShellClient, secrets: Mapping[str, str]
+    settings: McpServerSettings,
+    guest: Callable[[], AbstractAsyncContextManager[ShellClient]],
+    secrets: Mapping[str, str],
 ) -> Connect:
-    """Starts the server's command in the shell guest."""
+    """Starts the server's command in the shell guest, or in the one that is its own."""
     environment = {**variable(""), **settings.env, **secrets}
 
     @asynccontextmanager
     async def connect(on_tools_changed: Callable[[], None]) -> AsyncIterator[Connection]:
-        program = shell.program()
-        try:
-            await program.start(
-                (settings.command, *settings.args), cwd=settings.cwd, environment=environment
-            )
-            yield ProgramConnection(program, on_tools_changed)
-        finally:
-            await program.end()
+        argv = (settings.command, *settings.args)
+        async with guest() as shell:
+            program = shell.program()
+            try:
+                await program.start(argv, cwd=settings.directory, environment=environment)
+                yield ProgramConnection(program, on_tools_changed)
+            finally:
+                await program.end()
 
     return connect
 
@@ -109,17 +115,20 @@ class _SessionForgotten(Exception):  # noqa: N818 - the call is made again
 @dataclass(repr=False, eq=False)
 class McpServer:
     """The server `name`, to which `connect` leads. `tools` are those that it offered last; while it
-    is away, calls of them say why."""
+    is away, calls of them say why. One with a guest of its own rests when nobody calls it: then
+    they start it."""
 
     name: str
     settings: McpServerSettings
-    connect: Connect
     approved: ApprovedTools
+    connect: Connect = field(init=False)
 
     def __post_init__(self) -> None:
         self.tools: Mapping[str, Tool] = {}
+        self.use = Use()
+        self._wanted = asyncio.Event()
         self._client: Client | None = None
-        self._away = "it is being started"
+        self._away = _STARTING
         self._notes: tuple[str, ...] = ()
         self._again = asyncio.Event()
         self._arrival = asyncio.Condition()
@@ -127,7 +136,7 @@ class McpServer:
 
     def notices(self) -> Iterator[str]:
         """What a person should know: why it is away, and which of its tools are not offered."""
-        if self._client is None:
+        if self._client is None and self._away != RESTING:
             yield f"the MCP server {self.name} is away: {self._away}"
         for note in self._notes:
             yield f"the MCP server {self.name}: {note}"
@@ -145,6 +154,12 @@ class McpServer:
                 self._away = _reason(error)
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise asyncio.CancelledError  # of which the SDK may have made another error
+            if self._away == RESTING:
+                log.info("MCP server %s rests", self.name)
+                await self._wanted.wait()
+                self._wanted.clear()
+                self._away, failures = _STARTING, 0
+                continue
             failures = 0 if loop.time() - began > _SETTLED_S else failures + 1
             pause = _BACK_OFF_S[min(failures, len(_BACK_OFF_S)) - 1 if failures else 0]
             log.warning("MCP server %s is away: %s; next try in %g s", self.name, self._away, pause)
@@ -153,6 +168,11 @@ class McpServer:
     async def _one_run(self) -> str:
         """Start it, offer its tools, and wait for its end. Returns why it ended."""
         async with self.connect(self._again.set) as connection:
+
+            def leave() -> None:
+                self._client, self._away, self.use.leave = None, RESTING, None
+                connection.lose(RESTING)
+
             client = Client(
                 connection.transport(),
                 cache=None,
@@ -162,9 +182,10 @@ class McpServer:
             try:
                 async with client:
                     await self._offer(await self._listed(client))
-                    async with self._arrival:
-                        self._client = client
-                        self._arrival.notify_all()
+                    with self.use.call():
+                        async with self._arrival:
+                            self._client, self.use.leave = client, leave
+                            self._arrival.notify_all()
                     log.info("MCP server %s offers %d tools", self.name, len(self.tools))
                     while not connection.lost.done():
                         await self._until_asked(connection.lost)
@@ -175,7 +196,7 @@ class McpServer:
                     return connection.lost.result()
                 raise
             finally:
-                self._client = None
+                self._client = self.use.leave = None
             return connection.lost.result()
 
     async def _until_asked(self, lost: asyncio.Future[Any]) -> None:
@@ -282,21 +303,25 @@ class McpServer:
     async def _call(
         self, tool: str, arguments: dict[str, Any], material: str
     ) -> types.CallToolResult:
-        if (client := self._client) is None:
-            raise self._failed(f"is away: {self._away}; it is tried again by itself")
-        try:
-            return await self._answered(client, tool, arguments, material)
-        except _SessionForgotten:
-            client = await self._after(client)
-        try:
-            return await self._answered(client, tool, arguments, material)
-        except _SessionForgotten:
-            raise self._failed("forgets its sessions at once; nothing was done") from None
+        with self.use.call():
+            if (client := self._client) is None:
+                if not (self.settings.has_guest and self._away in (RESTING, _STARTING)):
+                    raise self._failed(f"is away: {self._away}; it is tried again by itself")
+                self._wanted.set()
+                client = await self._after(None)
+            try:
+                return await self._answered(client, tool, arguments, material)
+            except _SessionForgotten:
+                client = await self._after(client)
+            try:
+                return await self._answered(client, tool, arguments, material)
+            except _SessionForgotten:
+                raise self._failed("forgets its sessions at once; nothing was done") from None
 
     def _failed(self, said: str, code: Code = Code.UNAVAILABLE, *material: str) -> ToolError:
         return ToolError(f"the MCP server {self.name} {said}", code, material)
 
-    async def _after(self, client: Client) -> Client:
+    async def _after(self, client: Client | None) -> Client:
         """The client of the next session."""
         try:
             async with asyncio.timeout(self.settings.start_timeout_s), self._arrival:
@@ -390,6 +415,7 @@ class McpServers:
         directory: Where the digests of approved tools are kept; no command can reach it.
         secrets: Values of variables, by server and name of the variable as `server/NAME`.
         egress: Through which those with an address are reached.
+        witnessed: Whether a runner is there, which starts the guests of those that have their own.
     """
 
     def __init__(
@@ -399,17 +425,23 @@ class McpServers:
         directory: Path,
         secrets: Mapping[str, str],
         egress: EgressClient | None = None,
+        witnessed: bool = False,
     ) -> None:
+        self.witness = CallReporter(required=witnessed)
+        self.guests = ToolGuests(self.witness)
         approved = ApprovedTools(directory / "mcp.json")
         self._servers: list[McpServer] = []
         for name, server in settings.servers.items():
+            made, own = McpServer(name, server, approved), settings.secrets_of(name, secrets)
             if server.url and egress is not None:
-                connect = through_egress(name, server, egress)
+                made.connect = through_egress(name, server, egress)
+            elif server.has_guest:
+                made.connect = in_shell(server, partial(self.guests.guest, name, made.use), own)
             elif server.command and shell is not None:
-                connect = in_shell(server, shell, settings.secrets_of(name, secrets))
+                made.connect = in_shell(server, lambda: nullcontext(shell), own)
             else:
                 continue
-            self._servers.append(McpServer(name, server, connect, approved))
+            self._servers.append(made)
         self._background = Background()
         self.close: Final = self._background.stop
         """End all servers."""

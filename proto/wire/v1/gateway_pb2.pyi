@@ -3551,6 +3551,7 @@ class CallReport(_message.Message):
     ENDED_FIELD_NUMBER: _builtins.int
     LOST_CALLS_FIELD_NUMBER: _builtins.int
     SPANS_FIELD_NUMBER: _builtins.int
+    GUEST_FIELD_NUMBER: _builtins.int
     lost_calls: _builtins.int
     """that changed nothing, and for which there was no room"""
     @_builtins.property
@@ -3559,6 +3560,8 @@ class CallReport(_message.Message):
     def ended(self) -> Global___CallEnded: ...
     @_builtins.property
     def spans(self) -> Global___SpanBatch: ...
+    @_builtins.property
+    def guest(self) -> Global___ToolGuestWanted: ...
     def __init__(
         self,
         *,
@@ -3566,16 +3569,42 @@ class CallReport(_message.Message):
         ended: Global___CallEnded | None = ...,
         lost_calls: _builtins.int = ...,
         spans: Global___SpanBatch | None = ...,
+        guest: Global___ToolGuestWanted | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "ended", b"ended", "event", b"event", "lost_calls", b"lost_calls", "spans", b"spans"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "ended", b"ended", "event", b"event", "guest", b"guest", "lost_calls", b"lost_calls", "spans", b"spans"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "ended", b"ended", "event", b"event", "lost_calls", b"lost_calls", "spans", b"spans"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "ended", b"ended", "event", b"event", "guest", b"guest", "lost_calls", b"lost_calls", "spans", b"spans"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["begun", "ended", "lost_calls", "spans"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["begun", "ended", "lost_calls", "spans", "guest"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
 Global___CallReport: _TypeAlias = CallReport  # noqa: Y015
+
+@_typing.final
+class ToolGuestWanted(_message.Message):
+    """The guest of an MCP server is to run, or is needed no more."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    SERVER_FIELD_NUMBER: _builtins.int
+    call_id: _builtins.str
+    """of the reply with its link, which waits until it runs; empty: no more"""
+    server: _builtins.str
+    def __init__(
+        self,
+        *,
+        call_id: _builtins.str = ...,
+        server: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "server", b"server"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ToolGuestWanted: _TypeAlias = ToolGuestWanted  # noqa: Y015
 
 @_typing.final
 class CallReportReply(_message.Message):
@@ -3588,6 +3617,7 @@ class CallReportReply(_message.Message):
     DETAILS_FIELD_NUMBER: _builtins.int
     RESOLUTION_FIELD_NUMBER: _builtins.int
     WANTS_SPANS_FIELD_NUMBER: _builtins.int
+    GUEST_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
     """of a CallBegun that is recorded; empty: the stream begins"""
     refused: _builtins.str
@@ -3596,6 +3626,10 @@ class CallReportReply(_message.Message):
     resolution: _builtins.str
     wants_spans: _builtins.bool
     """of the reply that begins the stream: whether anybody reads spans"""
+    @_builtins.property
+    def guest(self) -> _bootstrap_pb2.Link:
+        """where the guest of an MCP server is"""
+
     def __init__(
         self,
         *,
@@ -3604,10 +3638,11 @@ class CallReportReply(_message.Message):
         details: _builtins.str = ...,
         resolution: _builtins.str = ...,
         wants_spans: _builtins.bool = ...,
+        guest: _bootstrap_pb2.Link | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["guest", b"guest"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "details", b"details", "refused", b"refused", "resolution", b"resolution", "wants_spans", b"wants_spans"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "details", b"details", "guest", b"guest", "refused", b"refused", "resolution", b"resolution", "wants_spans", b"wants_spans"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

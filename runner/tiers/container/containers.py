@@ -208,7 +208,7 @@ class Containers:
         place = ObjectNames.of_launch(spec)
         with self._engine.client() as client, contextlib.ExitStack() as undo:
             _check_image(client, image)
-            free_name(client, place.container(spec.role), place)
+            free_name(client, place.container(spec.role, spec.tool), place)
             network = str(Network.NONE)
             if spec.network is Network.OUTBOUND:
                 undo.callback(self._networks.release, client, place, spec.launch_id)

@@ -45,8 +45,8 @@ class ObjectNames:
     def prefix(self) -> str:
         return "-".join(filter(None, ("oxydra", self.digest[:_SHORT], self.user_id)))
 
-    def container(self, role: Role) -> str:
-        return f"{self.prefix}-{role}"
+    def container(self, role: Role, tool: str = "") -> str:
+        return f"{self.prefix}-tool-{tool}-{role}" if tool else f"{self.prefix}-{role}"
 
     @property
     def labels(self) -> dict[str, str]:

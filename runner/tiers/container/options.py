@@ -48,7 +48,7 @@ def create_arguments(
     arguments: dict[str, Any] = {
         "image": image,
         "entrypoint": list(spec.command),
-        "name": ObjectNames.of_launch(spec).container(spec.role),
+        "name": ObjectNames.of_launch(spec).container(spec.role, spec.tool),
         "hostname": str(spec.role),
         "user": f"{uid}:{gid}",
         "working_dir": str(spec.working_directory),

@@ -20,6 +20,7 @@ from wire.settings import (
     ContainerSettings,
     EgressSettings,
     EmbedderSettings,
+    McpSettings,
 )
 from wire.transport import open_channel
 from wire.v1 import bootstrap_pb2, control_pb2, gateway_pb2_grpc
@@ -167,11 +168,12 @@ async def guests(
     *,
     environ: Mapping[str, str] | None = None,
     base_url: str = "",
+    servers: Mapping[str, Any] | None = None,
     **egress: Any,
 ) -> AsyncIterator[Guests]:
-    """Alice's guests in `tier`, ready, with these settings of `[egress]` besides those that find
-    the internet. Her agent asks the internet's own provider, unless `base_url` is of another.
-    `environ` is the runner's besides."""
+    """Alice's guests in `tier`, ready, with these MCP servers and settings of `[egress]` besides
+    those that find the internet. Her agent asks the internet's own provider, unless `base_url` is
+    of another. `environ` is the runner's besides."""
     root = Path(tempfile.mkdtemp(dir=SCRATCH, prefix="eg-"))
     root.chmod(0o755)
     key = f"sk-{secrets.token_hex(24)}"
@@ -189,6 +191,7 @@ async def guests(
             provider="openai", model="gpt-5-mini", base_url=base_url, api_key_env=KEY_NAME
         ),
         egress=EgressSettings(**{**net.settings, **egress}),
+        mcp=McpSettings.model_validate({"servers": servers or {}}),
     )
     made: list[Launchers] = []
 

@@ -81,7 +81,8 @@ def test_what_an_envelope_leaves_out_has_its_default() -> None:
         (
             "mcp",
             '{"servers": {"a": {"url": "https://x", "secret_env": {"A": "B"}}}}',
-            "bad setting mcp.servers.a: args, env and secret_env go with command",
+            "bad setting mcp.servers.a: args, env, secret_env, isolated and credentials go with "
+            "command",
         ),
         (
             "mcp",
@@ -157,7 +158,7 @@ def test_what_an_envelope_leaves_out_has_its_default() -> None:
         (
             "egress",
             json.dumps({"credentials": {"a": CREDENTIAL, "b": CREDENTIAL}}),
-            "bad setting egress: two credentials have the variable GITHUB_TOKEN",
+            "bad setting egress.credentials: two credentials have the variable GITHUB_TOKEN",
         ),
         (
             "egress",

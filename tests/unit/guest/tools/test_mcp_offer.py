@@ -126,7 +126,7 @@ class Listing(McpServer):
 
     def __init__(self, directory: Path, listed: list[types.Tool]) -> None:
         settings = McpServerSettings(command="x")
-        super().__init__("s", settings, lambda _: _never(), ApprovedTools(directory / "mcp.json"))
+        super().__init__("s", settings, ApprovedTools(directory / "mcp.json"))
         self.calls: list[tuple[str, dict[str, Any]]] = []
         for _ in self._offer(listed).__await__():
             pass
@@ -149,10 +149,6 @@ def tools_of(directory: Path, *listed: dict[str, Any]) -> Listing:
         for each in listed
     ]
     return Listing(directory, found)
-
-
-def _never() -> Any:
-    raise AssertionError
 
 
 def test_no_provider_would_refuse_any_of_a_hundred_public_tools(tmp_path: Path) -> None:

@@ -25,6 +25,10 @@ env = { LOG_LEVEL = "debug" }
 [mcp.servers.git.secret_env]
 GITHUB_TOKEN = "MY_TOKEN"
 Mixed__Name = "MY_OTHER"
+[mcp.servers.git.credentials.forge]
+env = "GH"
+variable = "FORGE"
+hosts = ["api.github.com"]
 [mcp.servers.docs]
 url = "https://docs.example/mcp"
 headers_env.Authorization = "DOCS_AUTHORIZATION"
@@ -129,8 +133,8 @@ def test_they_are_shown_name_by_name_and_without_what_may_be_a_key(
     git = "mcp.servers.git"
     assert found[f"{git}.secret_env.GITHUB_TOKEN"]["value"] == "MY_TOKEN"
     assert found[f"{git}.secret_env.GITHUB_TOKEN"]["line"] == 5
-    assert found["mcp.servers.docs.headers_env.Authorization"]["line"] == 9
-    assert found[f"{git}.env.MORE"]["line"] == 23
+    assert found["mcp.servers.docs.headers_env.Authorization"]["line"] == 13
+    assert found[f"{git}.env.MORE"]["line"] == 27
     table = run_command("config", "show", "--user", "alice").out
     for each in (done.out, table):
         assert not any(secret in each for secret in ("gsk_0123abc", "s3cr", "t0ps3cret"))
