@@ -454,6 +454,12 @@ def ask(
     json: Annotated[
         bool, typer.Option("--json", help="Every event of the turn as a line of JSON.")
     ] = False,
+    attach: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--attach", metavar="FILE", help="A file that the question is about; again for more."
+        ),
+    ] = None,
 ) -> None:
     """Ask one question: the answer goes to standard output, everything else to standard error."""
     from runner.cli.chat.ask import ask as ask_once
@@ -474,6 +480,7 @@ def ask(
                 model=model,
                 as_json=json,
                 folders=folders,
+                files=attach or (),
             )
         )
     )

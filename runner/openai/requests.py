@@ -17,6 +17,7 @@ from wire.v1 import gateway_pb2 as pb
 
 from runner.access.agents import NoAgent
 from runner.access.exchange import STATUS_OF
+from runner.client.attachments import place_of
 from runner.client.turn import in_a_line
 
 _STATUS: Final = {**STATUS_OF, Code.TIMEOUT: 408, Code.FAILED_PRECONDITION: 400}
@@ -86,9 +87,11 @@ _ROLES: Final = ("system", "developer", "user", "assistant", "tool")
 _ITEMS: Final = ("message", "function_call", "function_call_output")
 _TEXT_PARTS: Final = frozenset({"text", "input_text", "output_text", "refusal"})
 _PICTURES: Final = frozenset({"image_url", "input_image"})
+_FILES: Final = frozenset({"file", "input_file"})
 _PLACE: Final = "/shared/pictures"
 _PICTURES_MAX: Final = 16
 _DATA: Final = re.compile(r"data:image/([a-z0-9]{1,20})[^,]{0,40};base64,", re.ASCII)
+_ANY_DATA: Final = re.compile(r"(data:[^,]{0,100};base64,)?", re.ASCII)
 _UNFETCHED: Final = "a picture at an address, which nothing is fetched from: send it as data"
 _NOT_SHOWN: Final = "(Not shown to the model: "
 _SAID_BEFORE: Final = re.compile(rf"\A(?:{re.escape(_NOT_SHOWN)}[^\n]*\)\n\n)+")
@@ -139,7 +142,7 @@ class Asked:
         answer: Instead of a question: what the client's tool gave back for `call`.
         previous: The id of the response that this one follows.
         conversation: The session that this one belongs to.
-        pictures: Of the question, by their paths: one that is sent again is one file.
+        pictures: And other files of the question, by their paths: one sent again is one file.
         unshown: What else it came with, and cannot be shown to the model.
         form: How the answer must be; None: as the model likes.
         echoed: What of the request the response repeats.
@@ -320,23 +323,31 @@ class _Reader:
             if kind in _TEXT_PARTS:
                 texts.append(_part_text(f"{param}.content[{number}]", part))
             elif kind in _PICTURES:
-                self._picture(f"{param}.content[{number}]", part.get("image_url"))
+                url = part.get("image_url")
+                url = url.get("url") if isinstance(url, Mapping) else url
+                self._file(f"{param}.content[{number}]", url, "")
+            elif kind in _FILES:
+                file = _object(f"{param}.content[{number}].file", part.get("file", part))
+                name = str(file.get("filename") or "file")
+                self._file(f"{param}.content[{number}]", file.get("file_data"), name)
             else:
                 self._unshown.append(f"a part of the type {kind[:40]!r}, which is not taken here")
         return "\n".join(texts)
 
-    def _picture(self, param: str, given: object) -> None:
-        url = given.get("url") if isinstance(given, Mapping) else given
-        if not isinstance(url, str) or (match := _DATA.match(url)) is None:
-            self._unshown.append(_UNFETCHED)
+    def _file(self, param: str, url: object, name: str) -> None:
+        """A file that came as data, or a picture: that has no name."""
+        match = (_ANY_DATA if name else _DATA).match(url) if isinstance(url, str) else None
+        if match is None or not isinstance(url, str):
+            self._unshown.append(_UNFETCHED if not name else "a file that is not sent as data")
         elif len(self._pictures) == _PICTURES_MAX:
-            self._unshown.append(f"more than {_PICTURES_MAX} pictures of one message")
+            self._unshown.append(f"more than {_PICTURES_MAX} pictures and files of one message")
         else:
             try:
                 data = base64.b64decode(url[match.end() :], validate=True)
             except ValueError:
                 raise BadRequest(param, "its data is not base64") from None
-            self._pictures[f"{_PLACE}/{hashlib.sha256(data).hexdigest()[:16]}.{match[1]}"] = data
+            picture = f"{_PLACE}/{hashlib.sha256(data).hexdigest()[:16]}.{match[1]}"
+            self._pictures[place_of(name, data) if name else picture] = data
 
     def _answered(self, text: str) -> None:
         self._answers, self._asks = [], False

@@ -92,6 +92,13 @@ async def test_of_what_cannot_be_read_the_kind_and_the_reason_are_told(reading: 
     assert "it has 1 pages, no 7" in reading.notes
 
 
+async def test_a_picture_is_shown(reading: Place) -> None:
+    reading.put("shared/a.png", made.png(3, 3))
+    result = await reading.pipeline.call(ALICE, "file_read", {"path": "/shared/a.png"})
+    assert result.pictures == (made.png(3, 3),)
+    assert result.material == ("/shared/a.png",)
+
+
 async def test_a_reader_that_takes_too_long_is_ended(
     reading: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

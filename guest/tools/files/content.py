@@ -40,19 +40,12 @@ def kind_of(head: bytes) -> str:
 
 def encoding_of(content: bytes) -> str:
     """The encoding of a text, by its content or the beginning of that; empty for no text."""
-    head = content[:LOOK_BYTES]
-    if b"\0" not in head and _is_utf_8(content):
+    if b"\0" not in content[:LOOK_BYTES] and _is_utf_8(content):
         return UTF_8
+    if name := next((name for mark, name in _BOMS if content.startswith(mark)), ""):
+        return name
     if kind_of(content):
         return ""
-    if name := next((name for bom, name in _BOMS if content.startswith(bom)), ""):
-        return name
-    if b"\0" in head:
-        halves = {"utf-16-le": head[1::2], "utf-16-be": head[::2]}
-        name = max(halves, key=lambda each: halves[each].count(0))
-        text = head.decode(name, errors="replace").encode(errors="replace")
-        many = halves[name].count(0) > len(head) // 4 and len(head) % 2 == 0
-        return name if many and not _NO_TEXT.search(text) else ""
     beyond = re.search(rb"[\x80-\xff]", content)
     begin = content.rfind(b"\n", 0, beyond.start()) + 1 if beyond else 0
     sample = content[begin : begin + LOOK_BYTES]

@@ -51,7 +51,8 @@ class Documents:
             notes = (f"this document cannot be read: {failed}",) if failed else ()
             return replace(seen, notes=(*seen.notes, *notes))
         file, size = io.BytesIO(text.decode(errors="replace").encode()), seen.data["size_bytes"]
-        return lines_of(location, file, size, arguments, unit=told["unit"], count=told["count"])
+        read = lines_of(location, file, size, arguments, unit=told["unit"], count=told["count"])
+        return replace(read, pictures=seen.pictures)
 
     async def _text(self, location: Location, pages: str) -> tuple[dict[str, Any], bytes]:
         """What a reader tells of a document, and its text. Raises `ToolError`, `GuestError`."""

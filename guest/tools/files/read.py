@@ -17,6 +17,8 @@ PATH_MAX_CHARS: Final = 4096
 LINES_MAX: Final = 2000
 _CONTENT_MAX_BYTES: Final = 12 * 1024
 _LINE_BYTES: Final = 8192
+_PICTURE_BYTES: Final = 4 * 1024 * 1024
+"""More than any that a model takes."""
 _DECODED_MAX_BYTES: Final = 16 * 1024 * 1024
 _SCAN_MAX_BYTES: Final = 64 * 1024 * 1024
 
@@ -68,7 +70,10 @@ def read(roots: Roots, arguments: ReadArguments) -> ToolOutput:
             kind = document or "unknown binary data"
             data = {"path": location.virtual, "binary": True, "kind": kind, "size_bytes": size}
             summary = f"binary file: {kind}, {size} bytes"
-            return ToolOutput(data=data, summary=summary, material=(location.virtual,))
+            file.seek(0)
+            pictures = (file.read(_PICTURE_BYTES),) if kind.endswith(" image") else ()
+            material = (location.virtual,)
+            return ToolOutput(data, summary=summary, material=material, pictures=pictures)
         file.seek(0)
         if encoding == UTF_8:
             return lines_of(location, file, size, arguments)

@@ -2,9 +2,10 @@
 
 import asyncio
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from functools import partial
+from pathlib import Path
 from typing import Final, TextIO
 
 import typer
@@ -41,6 +42,7 @@ from runner.cli.output import (
     one_line,
 )
 from runner.cli.projects import Folders, opened_first
+from runner.client.attachments import attach
 from runner.client.following import Connection, followed, started
 from runner.client.gateway import new_turn_id
 from runner.client.turn import TurnSoFar
@@ -60,6 +62,7 @@ async def ask(
     model: str = "",
     as_json: bool = False,
     folders: Folders = (),
+    files: Sequence[Path] = (),
 ) -> int:
     """Ask one question, with what a pipe brings as its context: the agent of `config`, or without
     one the agent that the access file opens. Returns the exit code.
@@ -80,11 +83,16 @@ async def ask(
             if project or not session_id:
                 made = await agent.create_session(session_id, project=project)
                 session_id = made.session_id
+            attached = [await attach(agent, each) for each in files]
             show = _Answer(streams, options.mended).show
             if as_json:
                 show = partial(_print_json, streams.stdout)
             request = gateway_pb2.StartTurnRequest(
-                session_id=session_id, text=text, turn_id=new_turn_id(), model=model
+                session_id=session_id,
+                text=text,
+                turn_id=new_turn_id(),
+                model=model,
+                attachments=attached,
             )
             try:
                 return await _shown(request, connection, show, streams)

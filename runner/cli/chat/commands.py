@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from rich.cells import cell_len
@@ -34,6 +35,7 @@ from runner.cli.output import (
 from runner.cli.projects import NONE, PROJECTS
 from runner.cli.turns import TURNS, tree
 from runner.cli.usage import overview
+from runner.client.attachments import attach
 from runner.client.changes import names, take_back
 
 HostStatus = Callable[[], Awaitable[control_pb2.StatusReply]]
@@ -148,6 +150,14 @@ async def _temporary(chat: Chat, _: str) -> None:
         return
     await conversation.begin_temporary()
     await chat.screen.line(_TEMPORARY, Style.NOTICE)
+
+
+async def _attach(chat: Chat, file: str) -> None:
+    if not file:
+        raise WireError(Code.INVALID_ARGUMENT, "/attach needs a file", resolution="/attach FILE")
+    path = await attach(chat.conversation.client, Path(file.strip("'\"")))
+    chat.conversation.attachments.append(path)
+    await chat.screen.line(f"{one_line(path)} goes with your next message", Style.NOTICE)
 
 
 async def _retry(chat: Chat, _: str) -> bool:
@@ -414,6 +424,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "why": Command("/why", "which notes the last answer had; corrects one that is wrong", _why),
     "context": Command("/context", "what the last request took of the model's window", _context),
     "temporary": Command("/temporary", "begin a chat that is erased, or end it", _temporary),
+    "attach": Command("/attach FILE", "send a file with your next message", _attach),
     "edit": Command("/edit", "change your last message and send it again", _edit),
     "retry": Command("/retry", "go on with a cut answer, or ask the last message again", _retry),
     "diff": Command("/diff [PATH]", "show what the last turn that changed your files did", _diff),

@@ -101,6 +101,8 @@ class Conversation:
         self.temporary = False
         self.undone: set[str] = set()
         self._before = ""
+        self.attachments: list[str] = []
+        """The files that go with the next message, by their paths for tools."""
         self.last_turn = TurnSoFar()
 
     async def __aenter__(self) -> Self:
@@ -218,8 +220,15 @@ class Conversation:
         self.last_message = text or self.last_message
         turn_id = new_turn_id()
         request = gateway_pb2.StartTurnRequest(
-            session_id=self.session_id, text=text, turn_id=turn_id, model=self.model, retry=retry
+            session_id=self.session_id,
+            text=text,
+            turn_id=turn_id,
+            model=self.model,
+            retry=retry,
+            attachments=() if retry else self.attachments,
         )
+        if not retry:
+            self.attachments = []
         return await self._shown(turn_id, request)
 
     async def _require_temporary(self) -> None:

@@ -94,6 +94,7 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
         self.history: dict[str, list[gateway_pb2.HistoryEvent]] = {}
         self.turns: list[gateway_pb2.StartTurnRequest] = []
         self.cancelled: list[str] = []
+        self.files: dict[str, bytes] = {}
         self.left: list[str] = []
         self.approvals: dict[str, asyncio.Future[bool]] = {}
         self.open_approvals: list[gateway_pb2.ApprovalRequested] = []
@@ -388,6 +389,11 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
         if self.refusal is not None and self.accepted == 0:
             raise self.refusal
         self.accepted -= 1
+
+    async def WriteFile(self, request: Any, context: Any) -> gateway_pb2.WriteFileReply:
+        upload = request.upload_id or request.path
+        self.files[upload] = self.files.get(upload, b"") * bool(request.offset) + request.data
+        return gateway_pb2.WriteFileReply(upload_id=upload)
 
     async def StartTurn(self, request: Any, context: Any) -> gateway_pb2.Turn:
         if request.turn_id in self._events:

@@ -1,6 +1,7 @@
 """`runner ask`, against a scripted gateway."""
 
 import json
+from pathlib import Path
 
 import pytest
 from wire.limits import TURN_TEXT_MAX_CHARS
@@ -46,6 +47,26 @@ def test_a_pipe_is_the_context_of_the_question(
     assert memory.turns[-1].text == "what is this?\n\nline 1\nline 2"
     run_command("ask", "what is that?", typed="not read")
     assert memory.turns[-1].text == "what is that?"
+
+
+def test_files_go_with_the_question(
+    memory: FakeGateway, run_command: RunCommand, tmp_path: Path
+) -> None:
+    pdf, text_file = tmp_path / "a bill (1).pdf", tmp_path / "b.txt"
+    pdf.write_bytes(b"%PDF-" + bytes(600_000))
+    text_file.write_bytes(b"")
+    words = ("ask", "--attach", str(pdf), "--attach", str(text_file), "what is due?")
+    assert run_command(*words).code == 0
+    attached = [*memory.turns[-1].attachments]
+    assert [each[len("/shared/attachments/") + 13 :] for each in attached] == [
+        "a_bill_1_.pdf",
+        "b.txt",
+    ]
+    assert [memory.files[each] for each in attached] == [pdf.read_bytes(), b""]
+    refused = run_command("ask", "--attach", str(tmp_path / "none"), "what?")
+    assert refused.code == 1
+    assert "the file cannot be attached" in refused.err
+    assert len(memory.turns) == 1
 
 
 @pytest.mark.parametrize(

@@ -261,6 +261,21 @@ async def test_nothing_is_edited_through_a_pipe(gateway: FakeGateway) -> None:
     assert [turn.text for turn in gateway.turns] == ["one"]
 
 
+async def test_a_file_goes_with_the_next_message_alone(
+    gateway: FakeGateway, tmp_path: Path
+) -> None:
+    file = tmp_path / "my bill.pdf"
+    file.write_bytes(b"%PDF-1.7")
+    typed = f"/attach\n/attach {tmp_path}/none\n/attach '{file}'\nwhat is due?\nthanks\n"
+    _, out, _ = await chat(gateway, typed)
+    assert "✗ /attach needs a file\n  fix: /attach FILE\n" in out
+    assert "none: No such file or directory" in out
+    assert "-my_bill.pdf goes with your next message\n" in out
+    (attached,) = gateway.turns[0].attachments
+    assert gateway.files == {attached: b"%PDF-1.7"}
+    assert [*gateway.turns[1].attachments] == []
+
+
 async def test_half_an_answer_is_said_to_be_one_and_gone_on_with(gateway: FakeGateway) -> None:
     async def half(_: FakeGateway, request: gateway_pb2.StartTurnRequest) -> AsyncIterator[Event]:
         yield text("Tea is at")

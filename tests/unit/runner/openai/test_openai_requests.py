@@ -1,7 +1,9 @@
 """What requests of OpenAI's API are read as, and what a conversation is recognised by."""
 
 import asyncio
+import base64
 from collections.abc import AsyncGenerator
+from typing import Any
 
 import pytest
 from starlette.types import Message
@@ -9,7 +11,14 @@ from wire.errors import Code, WireError
 
 from runner.access.exchange import kept_alive, while_there
 from runner.openai.conversations import Conversations, Known, as_context, key_of, plain
-from runner.openai.requests import BadRequest, CallRef, Exchange, chat_request, responses_request
+from runner.openai.requests import (
+    Asked,
+    BadRequest,
+    CallRef,
+    Exchange,
+    chat_request,
+    responses_request,
+)
 
 TURN = "turn-12345678-1234-1234-1234-123456789abc"
 
@@ -20,6 +29,28 @@ def test_a_call_is_found_again_by_its_id() -> None:
     for other in ("", "call_1", call.call_id.upper(), f"{call.call_id}x", "call_" + "a" * 500):
         with pytest.raises(BadRequest):
             CallRef.read("x", other)
+
+
+@pytest.mark.parametrize("kind", ["file", "input_file"])
+def test_files_come_with_a_message(kind: str) -> None:
+    def asked(*files: dict[str, str]) -> Asked:
+        text: dict[str, Any] = {"type": "text", "text": "what is due?"}
+        parts = [{"type": kind, **({"file": each} if kind == "file" else each)} for each in files]
+        talk = [{"role": "user", "content": [text, *parts]}]
+        if kind == "file":
+            return chat_request({"messages": talk})
+        return responses_request({"input": talk})
+
+    data = f"data:application/pdf;base64,{base64.b64encode(b'%PDF-1.7').decode()}"
+    sent = asked({"filename": "../a bill.pdf", "file_data": data}, {"file_id": "file-1"})
+    ((path, content),) = sent.pictures.items()
+    assert path.startswith("/shared/attachments/")
+    assert path.endswith("-.._a_bill.pdf")
+    assert path.count("/") == 3
+    assert content == b"%PDF-1.7"
+    assert sent.unshown == ("a file that is not sent as data",)
+    with pytest.raises(BadRequest, match="not base64"):
+        asked({"filename": "a", "file_data": "*"})
 
 
 def test_a_conversation_is_read_with_tools_and_system_messages_in_it() -> None:
