@@ -61,7 +61,8 @@ class Login(httpx2.AsyncBaseTransport):
         context = ssl.create_default_context()
         if pem := read_certificates(self.egress.ca_file, "egress.ca_file"):
             context.load_verify_locations(cadata=pem)
-        header = {"Proxy-Authorization": proxy_authorization(self.egress, self.environ)}
+        word = proxy_authorization(self.egress, self.environ)
+        header = {"Proxy-Authorization": word} if word else None
         proxy = httpx2.Proxy(self.egress.proxy, headers=header) if self.egress.proxy else None
         self._inner = httpx2.AsyncHTTPTransport(verify=context, proxy=proxy, trust_env=False)
         self._url = httpx2.URL(self.server.url)

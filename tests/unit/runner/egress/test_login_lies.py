@@ -49,11 +49,18 @@ class World(httpx2.AsyncBaseTransport):
     redirects: dict[str, str] = field(default_factory=dict)
     requests: list[httpx2.Request] = field(default_factory=list)
     opened: str = ""
+    proxy: Any = None
+    addresses: dict[str, str] = field(default_factory=ADDRESSES.copy)
+
+    def way_out(self, proxy: Any, **_: Any) -> "World":
+        self.proxy = proxy
+        return self
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         await request.aread()
         self.requests.append(request)
-        assert request.url.host in ("mcp.example.org", *ADDRESSES.values()), "it was not checked"
+        is_checked = request.url.host in ("mcp.example.org", *ADDRESSES.values())
+        assert is_checked or self.proxy, "it was not checked"
         assert request.extensions["sni_hostname"] == request.headers["host"]
         path = request.url.path
         if path in self.redirects:
@@ -95,19 +102,20 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
 
     def looked(host: str, port: int, *_: Any, **__: Any) -> list[Any]:
-        if host == "127.0.0.1":
-            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port))]
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (ADDRESSES[host], port))]
+        address = host if host[0].isdigit() else made.addresses[host]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))]
 
-    monkeypatch.setattr(httpx2, "AsyncHTTPTransport", lambda **_: made)
+    monkeypatch.setattr(httpx2, "AsyncHTTPTransport", made.way_out)
     monkeypatch.setattr(socket, "getaddrinfo", looked)
     return made
 
 
-async def logged_in(world: World, **settings: Any) -> EgressLogin:
+async def logged_in(
+    world: World, egress: EgressSettings | None = None, **settings: Any
+) -> EgressLogin:
     server = McpServerSettings(url=SERVER, **settings)
-    environ = {"SECRET": "of-the-operator"}
-    return await Login("docs", server, EgressSettings(), environ, world.come_back).run()
+    environ = {"SECRET": "of-the-operator", "PROXY": "me:of-me"}
+    return await Login("docs", server, egress or EgressSettings(), environ, world.come_back).run()
 
 
 async def test_a_login_registers_and_names_the_resource(world: World) -> None:
@@ -130,6 +138,26 @@ async def test_a_metadata_document_is_the_client_where_it_may_be(world: World) -
     world.metadata["client_id_metadata_document_supported"] = True
     document = "https://example.com/oxydra.json"
     assert (await logged_in(world, client_id=document)).client_id == document
+
+
+async def test_a_proxy_looks_names_up_and_gets_its_password(world: World) -> None:
+    proxied = EgressSettings(proxy="http://10.0.0.9:3128", proxy_auth_env="PROXY")
+    world.addresses = {}
+    assert (await logged_in(world, proxied)).access_token == TOKEN
+    assert world.proxy.url == "http://10.0.0.9:3128"
+    assert world.proxy.headers["proxy-authorization"].startswith("Basic ")
+    await logged_in(world, EgressSettings(proxy="http://10.0.0.9:3128"))
+    assert "proxy-authorization" not in world.proxy.headers
+    world.metadata["token_endpoint"] = "https://10.0.0.5/token"
+    with pytest.raises(ConfigError) as refused:
+        await logged_in(world, proxied)
+    assert "10.0.0.5, which may not be reached: it is private" in refused.value.details
+
+
+async def test_a_private_network_of_the_settings_may_have_the_server(world: World) -> None:
+    world.metadata["token_endpoint"] = f"{INNER}token"
+    inside = EgressSettings(private_networks=("10.0.0.0/24",))
+    assert (await logged_in(world, inside)).token_url == f"{INNER}token"
 
 
 def changed(part: str, **changes: Any) -> Callable[[World], None]:
