@@ -1,5 +1,6 @@
 """Logins in files: who reads them, what takes whose place, and what egress is given."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,8 @@ def test_a_renewed_login_takes_the_place_of_its_own_older_one_alone() -> None:
 
 def test_a_guest_chooses_no_path(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
     logins.write("ann", "docs", login())
-    (directory.parent / "docs").write_bytes((directory / "ann@docs").read_bytes())
+    other = Path(shutil.copy2(directory / "ann@docs", directory.parent / "docs"))
+    assert other.stat().st_mode & 0o777 == 0o600
     before = {path: path.read_bytes() for path in directory.parent.rglob("*") if path.is_file()}
     (directory / "ann@x").mkdir()
     logins.renew("ann", renewed("mcp-x/../../docs", renewals=9))
