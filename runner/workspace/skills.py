@@ -32,7 +32,7 @@ _REMARKS_MAX: Final = 20
 _LINE_CHARS: Final = 120
 _MD: Final = "SKILL.md"
 _NAME: Final = re.compile(r"(?=.{1,64}\Z)[a-z0-9]+(?:-[a-z0-9]+)*")
-_HEAD: Final = re.compile(r"\A---[ \t]*\n(.*?)\n---[ \t]*(?:\n|\Z)", re.DOTALL)
+_HEAD: Final = re.compile(r"\A---[ \t]*\n(.{0,8192}?)\n---[ \t]*(?:\n|\Z)", re.DOTALL)
 _DOWNLOADS: Final = re.compile(
     r"(?i)\b(?:curl|wget|npx|uvx|bunx|pipx|git clone|urlretrieve|requests\.get)\b|\bbase64 +-d"
     r"|\b(?:pip3?|uv|npm|pnpm|yarn|cargo|gem|go|brew|apt|apt-get|apk|dnf) +(?:install|add|get|i)\b",
@@ -104,8 +104,9 @@ def _files(directory: int) -> Iterator[tuple[str, bool, bytes]]:
 
 
 def _remarks(path: str, content: bytes) -> Iterator[str]:
+    text = b"\0" not in content
     for number, line in enumerate(content.decode(errors="replace").splitlines(), 1):
-        hidden = b"\0" not in content and UNSEEN.search(line)
+        hidden = text and UNSEEN.search(line)
         if hidden or _DOWNLOADS.search(line):
             what = "has characters that nobody sees" if hidden else "may download"
             yield f"{path}:{number} {what}: {visible_name(shortened(line.strip(), _LINE_CHARS))}"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from wire.errors import WireError
 
+from runner.tiers.kubernetes.volumes import VolumeWorkspace
 from runner.workspace.skills import Skill, Skills
 from runner.workspace.workspace import Workspace
 from tests.support.scratch import SCRATCH
@@ -107,8 +108,9 @@ def test_the_skills_that_packages_ship_are_taken(alice: Skills) -> None:
         ("x" * 70_000, "it needs a SKILL.md of at most 64 KiB"),
         ("# A page\n", "begin with YAML between two lines of --- (None)"),
         ("---\n[a, b]\n---\n", "begin with YAML"),
+        (MINIMAL[:-4] + "x: y\n" * 3_000 + "---\n", "begin with YAML"),
         ("---\nname: [\n---\n", "while parsing a flow"),
-        ("---\n" + "[" * 30_000 + "\n---\n", "begin with YAML"),
+        ("---\n" + "[" * 8_000 + "\n---\n", "begin with YAML"),
         (MINIMAL.replace("skill-name", "../shared"), "it needs a name"),
         (MINIMAL.replace("skill-name", "Skill-Name"), "it needs a name"),
         (MINIMAL.replace("skill-name", "a--b"), "it needs a name"),
@@ -222,6 +224,13 @@ def test_of_several_one_is_named(alice: Skills, place: Path) -> None:
     for outside in ("../pdf-processing", "third"):
         assert "cannot be read" in why(alice, place.parent, outside)
     assert added(alice, place.parent, "/second").name == "skill-name"
+
+
+def test_a_cluster_has_none(tmp_path: Path) -> None:
+    workspace = VolumeWorkspace(tmp_path, "alice")
+    assert Skills(workspace).listed() == []
+    with pytest.raises(WireError, match="guests in a cluster see its volumes alone"):
+        Skills(workspace, adds=True)
 
 
 def test_there_are_at_most_64(alice: Skills, place: Path) -> None:
