@@ -186,8 +186,7 @@ class CallReporter:
             raise GuestError(
                 Code.UNAVAILABLE, reply.refused, details=reply.details, resolution=reply.resolution
             )
-        found: Link = reply.guest
-        return found
+        return reply.guest
 
     def leave_tool_guest(self, server: str) -> None:
         """Tell that it is needed no more."""

@@ -164,8 +164,8 @@ class Steps(Protocol):
 
 
 class CallRecorder(GuestWatcher):
-    """Records the calls of one user's agent, and passes on its steps, and to `guests` that it wants
-    the guest of an MCP server; that returns the answer, if there is one."""
+    """Records the calls of one user's agent, passes its steps on, and asks `guests` for those that
+    it wants for MCP servers."""
 
     def __init__(
         self, audit: AuditLog, steps: Steps | None = None, guests: Guests | None = None

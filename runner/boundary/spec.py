@@ -142,8 +142,7 @@ def _shared(bound: BoundMount, launch: LaunchSpec) -> SharedDirectory:
 
 
 def absent(seen: Collection[str] = _OF_SHELL) -> tuple[str, ...]:
-    """The virtual paths of other guests, which one that has these lacks. Nobody in it can create
-    them."""
+    """The virtual paths of other guests than one with these. Nobody in it can create them."""
     every = (TOOLS, *(mount for mounts in MOUNTS.values() for mount in mounts))
     theirs = {mount.virtual for mount in every} - {*seen}
     return (*sorted(theirs), "/embedder")

@@ -144,7 +144,6 @@ class Guests:
             canary=handover.canary,
             watcher=tool_watcher,
             changed=self._save,
-            failed=partial(self._failed, Role.SHELL),
             policy=policy,
         )
 

@@ -576,8 +576,7 @@ class Launchers:
             raise HostError(
                 Code.FAILED_PRECONDITION,
                 f"the tier {capabilities.tier} starts no guests for MCP servers",
-                details=f"mcp.servers.{mcp.guests[0]} is to run in a guest of its own: it is "
-                "isolated or has a secret",
+                details=f"mcp.servers.{mcp.guests[0]} is isolated or has a secret",
                 resolution="reach it by its url, or: runner --tier container",
             )
         workspace = workspace.serving(mcp) if workspace.here else workspace

@@ -1,6 +1,4 @@
-"""The guests of MCP servers: each like a shell guest, with directories, rules and keys of its own.
-A guest runs as long as the agent wants it, and is started once however often it is wanted.
-"""
+"""The guests of MCP servers: each like a shell guest, with directories, rules, keys of its own."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -30,8 +28,7 @@ class ToolGuests:
     """Those of one user that run.
 
     `launchers` returns what is valid now, `tokens` what a guest must not hold, by descriptions, and
-    `watcher` what records the requests of one. `changed` is called when guests come or go, `failed`
-    with why one has ended that was not to.
+    `watcher` what records the requests of one. `changed` is called when guests come or go.
     """
 
     driver: TierDriver
@@ -41,7 +38,6 @@ class ToolGuests:
     canary: str
     watcher: Callable[..., EgressWatcher]
     changed: Callable[[], None]
-    failed: Callable[[str], None]
     policy: Policy | None = None
 
     def __post_init__(self) -> None:
@@ -53,7 +49,8 @@ class ToolGuests:
     @property
     def handles(self) -> list[Handle]:
         """Of all that run, with their ways out."""
-        return [handle for each in self._running.values() for handle in each.handles.values()]
+        found = [handle for each in self._running.values() for handle in each.handles.values()]
+        return [handle for handle in found if handle is not None]
 
     async def wanted(self, wanted: pb.ToolGuestWanted) -> pb.CallReportReply | None:
         """Start or end a guest, as the agent says; the answer to it, if it waits for one."""
@@ -137,7 +134,7 @@ class ToolGuest:
     def __init__(self, among: ToolGuests, name: str, launchers: ToolLaunchers) -> None:
         launcher, egress = launchers
         self.wanted = True
-        self.handles: dict[Role, Handle] = {}
+        self.handles: dict[Role, Handle | None] = {}
         self.link = launcher.link
         self._among = among
         self._agent_token = launcher.agent_token
@@ -159,14 +156,10 @@ class ToolGuest:
             on_handle=partial(self._record, Role.SHELL),
             policy=among.policy,
             verify=self._verify,
-            on_end=among.failed,
         )
 
     def _record(self, role: Role, handle: Handle | None) -> None:
-        if handle is not None:
-            self.handles[role] = handle
-        else:
-            self.handles.pop(role, None)
+        self.handles[role] = handle
         self._among.changed()
 
     async def _verify(self, channel: grpc.aio.Channel) -> None:

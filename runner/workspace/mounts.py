@@ -86,8 +86,7 @@ MOUNTS: Final[dict[Role, tuple[Mount, ...]]] = {
 }
 
 
-TOOL_ROLES: Final = (Role.SHELL, Role.SHELL_EGRESS)
-"""Of an MCP server's own guest, and of its way out."""
+TOOL_ROLES: Final = (Role.SHELL, Role.SHELL_EGRESS)  # of an MCP server's own guest, its way out
 TOOLS: Final = Mount("tools", "ipc/tools", "/tools", Access.READ_ONLY)
 """Where the agent finds the sockets of tool guests, each in a directory with its server's name."""
 

@@ -30,8 +30,7 @@ _AT_ONCE: Final = 10_000
 def quarantine_excess(
     workspace: Workspace, most: int = CROWD_MAX, *, mounted: bool = False
 ) -> list[str]:
-    """Move aside what is too much in directories that commands write to, and all that is in the
-    shell's own `ipc`; of a tool guest's, in those that are its own.
+    """Move aside what is too much in a guest's own writable directories, and all in its `ipc`.
 
     If one directory is the greater part, that is moved, otherwise everything. What is moved stays
     in the workspace, where no guest sees it. `mounted` says that the agent guest may run: then the

@@ -1,10 +1,13 @@
 """MCP servers in guests of their own, in the process tier."""
 
+import asyncio
 import hashlib
+import json
 import tempfile
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import psutil
 import pytest
@@ -15,8 +18,9 @@ from wire.v1 import gateway_pb2_grpc
 
 from runner.config.models import Config
 from runner.host.host import Host
+from tests.support.commands.household import Household
 from tests.support.scratch import SCRATCH
-from tests.support.tools.tool_guests import Tools, server
+from tests.support.tools.tool_guests import SERVER, Tools, server
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -111,3 +115,39 @@ async def test_they_end_with_the_agent_and_come_back_with_it(tools: Tools) -> No
     (after,) = guests_of(tools.host.workspace.path, "keyed")
     assert before != after
     assert not before.is_running()
+
+
+async def test_a_killed_runner_leaves_none() -> None:
+    await asyncio.to_thread(killed_runner_leaves_none)
+
+
+def killed_runner_leaves_none() -> None:
+    house = Household()
+    house.environment["OXYDRA_EMBEDDER__BACKEND"] = "none"
+    settings = f"[mcp.servers.keyed]\ncommand = 'python3'\nargs = ['-c', {json.dumps(SERVER)}]\n"
+    (house.working_directory / "runner.toml").write_text(settings + "isolated = true\n")
+
+    def status() -> str:
+        said = house.run("status", "--json").stdout
+        return said if "tool-keyed" in said else ""
+
+    try:
+        runner = house.begin("start")
+        home = Path(json.loads(until(status))["workspace"])
+        running = until(lambda: guests_of(home, "keyed"))
+        runner.kill()
+        runner.wait(GUARD_S)
+        assert psutil.wait_procs(running, GUARD_S)[1] == []
+        assert guests_of(home, "keyed") == []
+    finally:
+        (house.working_directory / "runner.toml").unlink()
+        house.stop()
+        house.remove()
+
+
+def until(found: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + GUARD_S
+    while not (what := found()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return what

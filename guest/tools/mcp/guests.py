@@ -27,7 +27,6 @@ class Use:
         self.calls, self.last = 0, 0.0
         self.leave: Callable[[], None] | None = None
         """Has the server leave the guest; None while it cannot be called."""
-        self.on_idle: Callable[[], None] = lambda: None
 
     @property
     def idle(self) -> bool:
@@ -46,25 +45,18 @@ class Use:
         finally:
             self.calls -= 1
             self.last = asyncio.get_running_loop().time()
-            self.on_idle()
 
 
 class ToolGuests:
     """The guests that this agent uses now. Where there are too many, the server that has been idle
-    longest makes room.
-
-    Args:
-        witness: The way to the runner.
-        idle_s: After how many seconds without a call a server rests.
+    longest makes room; after `idle_s` without a call each rests. `witness` leads to the runner.
     """
 
     def __init__(self, witness: CallReporter, idle_s: float = IDLE_S) -> None:
         self._witness = witness
         self._idle_s = idle_s
         self._users: dict[str, Use] = {}
-        self._changed = asyncio.Event()
-        self.learn: Callable[[str], None] = lambda _: None
-        """Is told each token, which nobody must be shown."""
+        self.learn: Callable[[str], None] = lambda _: None  # each token, which nobody is shown
 
     @asynccontextmanager
     async def guest(self, name: str, use: Use) -> AsyncIterator[ShellClient]:
@@ -72,8 +64,11 @@ class ToolGuests:
 
         Raises `ProgramLostError` with the reason if there is none.
         """
-        await self._room()
-        self._users[name], use.on_idle = use, self._changed.set
+        if len(self._users) >= TOOL_GUESTS_MAX:
+            if idle := [each for each in self._users.values() if each.idle]:
+                min(idle, key=lambda each: each.last).rest()
+            raise ProgramLostError(f"{TOOL_GUESTS_MAX} others have a guest; it waits for its turn")
+        self._users[name] = use
         try:
             link = await self._witness.tool_guest(name)
             self.learn(link.token)
@@ -92,15 +87,6 @@ class ToolGuests:
         finally:
             self._witness.leave_tool_guest(name)
             del self._users[name]
-            self._changed.set()
-
-    async def _room(self) -> None:
-        """Wait until there is room for one more."""
-        while len(self._users) >= TOOL_GUESTS_MAX:
-            if idle := [each for each in self._users.values() if each.idle]:
-                min(idle, key=lambda each: each.last).rest()
-            self._changed.clear()
-            await self._changed.wait()
 
     async def _rested(self, use: Use) -> None:
         """Let it rest once nobody has used it for so long."""

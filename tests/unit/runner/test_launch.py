@@ -12,6 +12,8 @@ from wire.limits import ENVELOPE_VERSION
 from wire.settings import (
     AgentSettings,
     EgressSettings,
+    McpServerSettings,
+    McpSettings,
     MemorySettings,
     ShellSettings,
     ToolsSettings,
@@ -21,7 +23,7 @@ from wire.settings import (
 from wire.v1 import bootstrap_pb2
 
 from runner.config.models import Config
-from runner.errors import ConfigError
+from runner.errors import ConfigError, HostError
 from runner.host.launch import (
     AgentLauncher,
     Launchers,
@@ -420,3 +422,40 @@ def test_without_a_shell_the_reason_is_kept(workspace: Workspace) -> None:
     assert (lacking.shell, lacking.no_shell) == (None, "no bubblewrap")
     with_shell = Launchers(Config(), workspace, HOST_FILES, parties.AUTHORITY, environ={})
     assert with_shell.shell is not None
+
+
+def test_a_tier_elsewhere_refuses_servers_that_need_a_guest() -> None:
+    class Elsewhere(Workspace):
+        here = False
+
+    settings = McpServerSettings(command="x", isolated=True)
+    config = Config(mcp=McpSettings(servers={"forge": settings}))
+    away = Elsewhere(Path("/nowhere"), "alice")
+    with pytest.raises(HostError, match="starts no guests for MCP servers") as refused:
+        Launchers(config, away, HOST_FILES, parties.AUTHORITY, environ={})
+    assert refused.value.details == "mcp.servers.forge is isolated or has a secret"
+    assert Launchers(Config(), away, HOST_FILES, parties.AUTHORITY, environ={}).tools == {}
+
+
+def test_the_agent_does_not_learn_the_rules_and_credentials_of_a_server(
+    workspace: Workspace,
+) -> None:
+    credential = {"env": "KEY", "hosts": ["api.example.org"], "variable": "KEY"}
+    server = McpServerSettings.model_validate(
+        {
+            "command": "x",
+            "egress": {"allow": ["api.example.org"]},
+            "credentials": {"key": credential},
+        }
+    )
+    config = Config(mcp=McpSettings(servers={"forge": server}))
+    environ = {"KEY": "0123456789abcdef"}
+    made = Launchers(config, workspace, HOST_FILES, parties.AUTHORITY, environ=environ)
+    launch = made.agent.prepare(bootstrap_pb2.Link(), bootstrap_pb2.Link())
+    told = envelope.read(io.BytesIO(launch.spec.envelope))
+    (known,) = from_json(told.settings).mcp.servers.values()
+    assert known.has_guest
+    assert "example.org" not in str(told.settings)
+    with pytest.raises(ConfigError, match="KEY") as missing:
+        Launchers(config, workspace, HOST_FILES, parties.AUTHORITY, environ={})
+    assert "mcp.servers.forge.credentials.key.env names it" in str(missing.value.details)

@@ -71,7 +71,6 @@ class World:
             canary="",
             watcher=nothing,
             changed=lambda: None,
-            failed=lambda _: None,
         )
 
     def _make(self, _: ToolGuests, name: str, __: Any) -> Made:
@@ -187,7 +186,7 @@ async def test_the_agent_is_let_in_once_the_boundary_is_proven(
     monkeypatch.setattr(tools, "Egress", lambda *_, **__: None)
     driver, launcher = SimpleNamespace(beside=None), SimpleNamespace(link=None, prepare=None)
     among = SimpleNamespace(driver=driver, boundary=Boundary(), tokens=lambda: {"a": "b"})
-    among.canary, among.watcher, among.policy, among.failed = "bird", lambda **_: None, None, None
+    among.canary, among.watcher, among.policy = "bird", lambda **_: None, None
     launcher.agent_token = "agents"
     guest: Any = tools.ToolGuest(cast(Any, among), "a", cast(Any, (launcher, None)))
     with pytest.raises(NeedsOperator, match="does not hold"):

@@ -57,12 +57,16 @@ async def test_the_one_that_was_idle_longest_makes_room() -> None:
     servers = [Server(now - age) for age in (5, 50, 40, 3, 3, 3, 3, 3)]
     assert len(servers) == TOOL_GUESTS_MAX
     servers[1].calls = 1
+    another = Server(now)
     async with asyncio.TaskGroup() as running:
         for number, server in enumerate(servers):
             running.create_task(server.run(guests, f"s{number}"))
         while len(witness.asked) < TOOL_GUESTS_MAX:
             await asyncio.sleep(0)
-        another = Server(now)
+        with pytest.raises(ProgramLostError, match="it waits for its turn"):
+            await another.run(guests, "another")
+        while not witness.left:
+            await asyncio.sleep(0)
         running.create_task(another.run(guests, "another"))
         while "another" not in witness.asked:
             await asyncio.sleep(0)
@@ -72,7 +76,7 @@ async def test_the_one_that_was_idle_longest_makes_room() -> None:
     assert len(witness.left) == TOOL_GUESTS_MAX + 1
 
 
-async def test_where_all_are_busy_the_next_one_waits_for_the_first_that_is_idle() -> None:
+async def test_where_all_are_busy_none_is_interrupted() -> None:
     witness = Witness()
     guests = ToolGuests(cast(Any, witness))
     servers = [Server() for _ in range(TOOL_GUESTS_MAX)]
@@ -80,19 +84,12 @@ async def test_where_all_are_busy_the_next_one_waits_for_the_first_that_is_idle(
         for number, server in enumerate(servers):
             server.calls = 1
             running.create_task(server.run(guests, f"s{number}"))
-        another = Server()
         while len(witness.asked) < TOOL_GUESTS_MAX:
             await asyncio.sleep(0)
-        running.create_task(another.run(guests, "another"))
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert "another" not in witness.asked
-        servers[5].calls = 0
-        servers[5].on_idle()
-        while "another" not in witness.asked:
-            await asyncio.sleep(0)
-        assert witness.left == ["s5"]
-        for server in (*servers, another):
+        with pytest.raises(ProgramLostError, match="8 others have a guest"):
+            await Server().run(guests, "another")
+        assert witness.left == []
+        for server in servers:
             server.end()
 
 
