@@ -16,7 +16,7 @@ from guest.tools.files.documents import Documents
 from guest.tools.files.roots import Roots
 from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
-from guest.tools.shell.client import ShellClient
+from guest.tools.shell.client import Ended, ShellClient, StreamEnds
 from tests.support import made_documents as made
 from tests.support import parties
 from tests.support.guests.shell_backends import TOKEN, Guest, in_bubblewrap, ready_daemon
@@ -105,7 +105,7 @@ async def test_a_reader_that_takes_too_long_is_ended(
     monkeypatch.setattr(documents, "READ_S", 0.01)
     reading.put("shared/a.pdf", made.pdf(["x"]))
     await reading.read("/shared/a.pdf")
-    assert "this document cannot be read: it takes longer than 0.01 s" in reading.notes
+    assert "this document cannot be read: it takes more than 0.01 s" in reading.notes
 
 
 async def test_without_a_shell_guest_documents_are_not_opened(tmp_path: Path) -> None:
@@ -115,6 +115,37 @@ async def test_without_a_shell_guest_documents_are_not_opened(tmp_path: Path) ->
         found.put("shared/a.pdf", made.pdf(["x"]))
         assert (await found.read("/shared/a.pdf"))["kind"] == "PDF document"
         assert found.notes.strip() == ("documents cannot be read here: bubblewrap is not installed")
+
+
+HOSTILE = [
+    (b'{"count": 1, "unit": "' + b"x" * 200_000 + b'"}\nwords', "words"),
+    (b'{"count": "1"}\nwords', "binary"),
+    (b"[" * 100_000, "something else"),
+    (b"", "something else"),
+    (b"\xff\n" + b"y" * 3_000_000, "something else"),
+]
+
+
+@pytest.mark.parametrize(("said", "shown"), HOSTILE, ids=range(len(HOSTILE)))
+async def test_a_reader_that_was_taken_over_gives_no_more_than_text(
+    tmp_path: Path, said: bytes, shown: str
+) -> None:
+    class Shell(ShellClient):
+        async def run(self, *_: Any) -> Ended:
+            ended = Ended(StreamEnds(1024 * 1024), StreamEnds(1))
+            ended.stdout.add(0, said)
+            return ended
+
+    for name in ("shared", "tmp"):
+        (tmp_path / name).mkdir()
+    shell = Shell(parties.shell(f"unix:{tmp_path}/none", TOKEN))
+    async with place(tmp_path, shell) as found:
+        found.put("shared/a.pdf", made.pdf(["x"]))
+        result = await found.pipeline.call(ALICE, "file_read", {"path": "/shared/a.pdf"})
+    assert shown in result.text
+    assert not result.is_error
+    assert len(result.text) < 20_000
+    await shell.close()
 
 
 @pytest.mark.bubblewrap

@@ -40,18 +40,16 @@ def kind_of(head: bytes) -> str:
 
 def encoding_of(content: bytes) -> str:
     """The encoding of a text, by its content or the beginning of that; empty for no text."""
-    if b"\0" not in content[:LOOK_BYTES] and _is_utf_8(content):
-        return UTF_8
-    if name := next((name for mark, name in _BOMS if content.startswith(mark)), ""):
-        return name
-    if kind_of(content):
-        return ""
     beyond = re.search(rb"[\x80-\xff]", content)
     begin = content.rfind(b"\n", 0, beyond.start()) + 1 if beyond else 0
     sample = content[begin : begin + LOOK_BYTES]
+    if b"\0" not in content[:LOOK_BYTES] and _is_utf_8(sample):
+        return UTF_8
+    if name := next((name for mark, name in _BOMS if content.startswith(mark)), ""):
+        return name
     if len(content) >= begin + LOOK_BYTES:
         sample = sample[: sample.rfind(b"\n") + 1] or sample  # no character is cut
-    return "" if _NO_TEXT.search(sample) else _recognised(sample)
+    return "" if kind_of(content) or _NO_TEXT.search(sample) else _recognised(sample)
 
 
 def decoded(content: bytes, encoding: str, named: str) -> bytes:

@@ -20,6 +20,8 @@ READ_S: Final = 60.0
 """When the shell guest ends a reader."""
 _TEXT_BYTES: Final = 1024 * 1024
 _AT_ONCE: Final = 2
+_OUT_OF_TIME: Final = 128 + 24
+"""The exit code of a reader that has computed for too long."""
 _ENDINGS: Final = (MAIL, " document", " image")
 """How the kinds of files end that a reader is given."""
 
@@ -46,12 +48,14 @@ class Documents:
         except (ToolError, GuestError) as error:
             why = f"documents cannot be read here: {visible(str(error))}"
             return replace(seen, notes=(*seen.notes, why))
-        if not told.get("count"):
+        many = told.get("count")
+        if not isinstance(many, int) or not many:
             failed = visible(str(told.get("error", "")))[:300]
             notes = (f"this document cannot be read: {failed}",) if failed else ()
             return replace(seen, notes=(*seen.notes, *notes))
         file, size = io.BytesIO(text.decode(errors="replace").encode()), seen.data["size_bytes"]
-        read = lines_of(location, file, size, arguments, unit=told["unit"], count=told["count"])
+        unit = visible(str(told.get("unit")))[:20]
+        read = lines_of(location, file, size, arguments, unit=unit, count=many)
         return replace(read, pictures=seen.pictures)
 
     async def _text(self, location: Location, pages: str) -> tuple[dict[str, Any], bytes]:
@@ -69,10 +73,10 @@ class Documents:
             ended = await self._shell.run(command)
         head, _, text = (ended.stdout.head + ended.stdout.tail).partition(b"\n")
         why = f"its reader failed ({ended.exit.exit_code})" if ended.exit.exit_code else ""
-        if ended.exit.timed_out:
-            why = f'it takes longer than {READ_S:g} s; read some pages, as with pages="1-20"'
+        if ended.exit.timed_out or ended.exit.exit_code == _OUT_OF_TIME:
+            why = f'it takes more than {READ_S:g} s; read some pages, as with pages="1-20"'
         try:
             told = {**json.loads(head)}
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             return {"error": why or "the reader answered with something else"}, b""
         return told, text + f"\n[the text ends here: {why}]\n".encode() * bool(why)

@@ -86,6 +86,15 @@ async def test_what_could_not_be_written_back_is_not_edited(files: Files) -> Non
     assert path.read_bytes() == broken
 
 
+async def test_a_broken_character_far_in_makes_no_other_encoding(files: Files) -> None:
+    path = files.shared / "text"
+    path.write_bytes("naïve line\n".encode() * LOOK_BYTES + b"needle \xff\n")
+    (match,) = (await files("file_search", "/shared", query="needle"))["matches"]
+    assert match["line"] == LOOK_BYTES + 1
+    answer = await files("file_edit", "/shared/text", old="needle", new="pin")
+    assert "is damaged text (utf-8)" in answer
+
+
 async def test_pages_of_a_text_are_refused(files: Files) -> None:
     (files.shared / "text").write_text("words")
     assert "has no pages" in await files("file_read", "/shared/text", pages="2")
