@@ -24,6 +24,7 @@ from tests.support.servers import openai_server as provider
 from tests.support.servers.oidc_server import log_in_at, oidc_server
 from tests.support.servers.openai_server import Reply
 from tests.support.servers.scripted_provider import Script, Seen, calls, scripted
+from tests.support.tools.tool_guests import SERVER
 
 _AREA: Final = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r\S* \S+ \S+ (\d+)\s*(.*)")
 _PIECE: Final = 16 * 1024 * 1024
@@ -150,6 +151,10 @@ LOGIN = """
 [mcp.servers.docs]
 url = "{url}"
 safety = "read_only"
+[mcp.servers.own]
+command = "python3"
+args = ["-c", '''{program}''']
+isolated = true
 [agent]
 provider = "openai"
 model = "m"
@@ -175,7 +180,7 @@ def test_a_token_of_a_login_is_in_no_byte_but_of_the_agents_egress(house: Househ
         return provider.says("not any more")
 
     with scripted("127.0.0.1") as model, oidc_server(EARLY_S - 5) as server:
-        settings = LOGIN.format(url=server.url, model=model.base_url)
+        settings = LOGIN.format(url=server.url, model=model.base_url, program=SERVER)
         (house.working_directory / "runner.toml").write_text(settings)
         house.environment["MODEL_KEY"] = "sk-of-no-account"
         login = house.begin("tools", "login", "docs")
@@ -184,13 +189,16 @@ def test_a_token_of_a_login_is_in_no_byte_but_of_the_agents_egress(house: Househ
         assert log_in_at(url) == "The answer has arrived.\n"
         assert "logged in at docs" in login.stdout.read()
         house.works("start", "--detach")
-        assert soon(lambda: "docs is away" not in house.works("status"))
+        assert soon(lambda: " is away" not in house.works("status"))
         model.play(calls("docs_word"), told)
         assert "done with it" in house.works("ask", "for the word")
         given = [line.split()[-1] for line in server.given]
         tokens = [*given[:2], *given[-2:]]
         assert len(given) >= 8
         assert "revoked" not in given
+        assert len(house.guest_pids("shell_daemon.server")) == 2, (
+            "of commands, and of the server own"
+        )
         found = searched(house, *tokens)
         assert {token.encode() for token in tokens[2:]} <= set(found.pop("egress"))
         assert found == {"agent": [], "shell": [], "shell-egress": []}
