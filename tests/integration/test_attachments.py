@@ -74,7 +74,7 @@ async def test_images_are_shown_once_and_known_by_their_paths_later(sees: bool) 
         assert kinds == (known if sees else [])
         if sees:
             assert images[0].data == PNG
-        assert "/shared/fake.png (no image, 25 bytes; not shown)" in text
+        assert "/shared/fake.png (file_read reads it, 25 bytes; not shown)" in text
         assert "/shared/large.png (image/png, 3,932," in text
         notices = [event.notice.text for event in events if event.HasField("notice")]
         unseen = (

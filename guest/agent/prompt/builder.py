@@ -276,7 +276,7 @@ def from_client(told: str) -> str:
 def attached(request: TurnRequest) -> str:
     """What is said of the files that the user attaches; empty for none."""
     lines = (
-        f"- {each.path} ({each.media_type or 'no image'}, {each.size:,} bytes; "
+        f"- {each.path} ({each.media_type or 'file_read reads it'}, {each.size:,} bytes; "
         f"{'shown' if each.image else ': '.join(filter(None, ('not shown', each.unseen)))})"
         for each in request.attachments
     )
