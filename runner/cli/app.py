@@ -68,7 +68,10 @@ _GROUPS: Final = {
         "operation.credentials",
         "Give a running agent the key of a model's provider, and see where keys are from.",
     ),
-    "tools": ("logins", "Log in at MCP servers that want it."),
+    "tools": (
+        "tools",
+        "Add tools that others have made: MCP servers, by a preset or a pasted block.",
+    ),
     "projects": ("projects", "Open and close directories of yours to the agent."),
     "skills": ("skills", "Let the agent use what others have written for kinds of tasks."),
     "schedules": ("schedules", "Let the agent begin work by itself, at times that you choose."),

@@ -116,6 +116,21 @@ def _stored_keys() -> Path:
     return platformdirs.user_config_path("oxydra") / "keys"
 
 
+def variable_file(name: str) -> Path:
+    """The file with the key that stands for a variable of the runner's where that is not set."""
+    return _stored_keys() / "variables" / name
+
+
+def store_variable(name: str, value: str) -> None:
+    """Write a key into that file, which nobody else can read. Raises `ConfigError`."""
+    key = usable_key(value.strip(), f"what is given for {name}", "give it on one line")
+    path = variable_file(name)
+    with file_errors(f"cannot write {path}", f"ls -ld {path.parent}", kind=ConfigError):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with whole_file(path) as file:
+            file.write(f"{key}\n".encode())
+
+
 def read_keyring(provider: str, origin: str) -> str:
     """The key that the system's keyring has for `provider` at one server. Raises `ConfigError`."""
     name = _entry(provider, origin)
@@ -230,12 +245,14 @@ _KEPT: Final = "; or store the key, so that it survives a restart: runner creden
 
 
 def read_variable(name: str, environ: Mapping[str, str], purpose: str, otherwise: str = "") -> str:
-    """The secret in environment variable `name`; empty if no name is given.
+    """The secret in environment variable `name`, else in its file; empty if no name is given.
 
     Raises `ConfigError` that names the variable if it is missing or its value cannot be a key.
     """
     if not name:
         return ""
+    if not environ.get(name) and (file := variable_file(name)).exists():
+        return read_key_file(file, purpose)
     if not (value := environ.get(name, "").strip()):
         raise ConfigError(
             Code.FAILED_PRECONDITION,

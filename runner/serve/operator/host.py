@@ -128,6 +128,8 @@ class HostApi:
             "GetSettings": Method(settings.get, "user_id"),
             "SetSettings": Method(settings.set, "user_id values key", changes=True),
             "ListModels": Method(settings.list_models, "user_id provider base_url key", True),
+            "PlanTools": Method(settings.plan_tools, "user_id block"),
+            "AddTools": Method(settings.add_tools, "user_id block", changes=True),
             "TryModel": Method(settings.try_model, "user_id values key", changes=True),
         }
 

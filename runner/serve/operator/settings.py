@@ -24,6 +24,8 @@ from runner.host.runtime import LastStart, is_running
 from runner.providers.servers import Server, local_servers, server_at
 from runner.serve.operator.record import Asked, text_in, user_in
 from runner.tiers.drivers import driver_for
+from runner.tools.blocks import read_block
+from runner.tools.drafts import add, told
 from runner.workspace.configuration_file import Changes
 from runner.workspace.keys import key_source, read_api_key, store_key
 
@@ -101,10 +103,23 @@ class SettingsApi:
             found = store_key(agent.provider, agent.base_url, key, user_id)
             section = _of(user_id, ("agent",))
             changes |= {(*section, name): value for name, value in found.items()}
-        changed = await asyncio.to_thread(self._file.change, changes, True)
+        return self._taken(await asyncio.to_thread(self._file.change, changes, True), user_id)
+
+    def _taken(self, changed: LoadedSettings, user_id: str) -> dict[str, Any]:
         self._config.users.update(changed.config.users)  # of all parts of the server
         affected = [user_id] if user_id else known_users(self._config)
         return {"restart": [each for each in affected if is_running(self._config, each)]}
+
+    async def plan_tools(self, asked: Asked) -> dict[str, Any]:
+        """`PlanTools`: what the servers of a pasted `block` may reach, see and be given."""
+        drafts, user_id = read_block(text_in(asked, "block")), self._whose(asked)
+        return {"told": await asyncio.to_thread(told, drafts, user_id, _ask, self._file.change)}
+
+    async def add_tools(self, asked: Asked) -> dict[str, Any]:
+        """`AddTools`: adds them. Returns what `SetSettings` does."""
+        drafts, user_id = read_block(text_in(asked, "block")), self._whose(asked)
+        changed = await asyncio.to_thread(add, drafts, user_id, _ask, self._file.change)
+        return self._taken(changed, user_id)
 
     async def list_models(self, asked: Asked) -> dict[str, Any]:
         """`ListModels`: what a provider has at an address, by a `key` or the one that is set; or
@@ -222,6 +237,10 @@ def _source(loaded: LoadedSettings, key: Key, user_id: str) -> tuple[str, bool]:
 def _check_keyed(agent: AgentSettings) -> None:
     if agent.provider == OFFLINE:
         raise _unaccepted("agent.provider", f"{', '.join(NAMES[1:])}; the demo has no key")
+
+
+def _ask(key: str, question: str) -> str:
+    raise _unaccepted("block", f"one with the value of {key} in it: {question}")
 
 
 def _unaccepted(field: str, accepted: str) -> WireError:

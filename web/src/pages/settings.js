@@ -125,6 +125,9 @@ export default function Settings({ me }) {
         <p>Tools that the agent has:</p>
         <${Tools} families=${held.families} off=${now(held, values, "tools.off")} disabled=${held.values["tools.off"].fixed}
           onOff=${(/** @type {string[]} */ off) => set({ "tools.off": off })} />
+        <${ToolServer} userId=${userId} busy=${Boolean(busy)} restart=${restart}
+          doing=${(/** @type {string} */ what, /** @type {() => Promise<void>} */ act) => doing(what, act, "tools")}>
+          ${about === "tools" && outcome}<//>
       </fieldset>
       ${about === "all" && outcome}
       ${old.length > 0 && !busy &&
@@ -259,3 +262,36 @@ const Tools = ({ families, off, disabled, onOff }) =>
             onOff(event.target.checked ? off.filter((each) => each !== tool) : [...off, tool])} /> ${tool}</label>`,
       )}</div></div>`,
   )}`;
+
+/**
+ * Takes the block that READMEs of MCP servers print, and says what it means before it is added.
+ *
+ * @param {{userId: string, busy: boolean, restart: (users: string[]) => Promise<void>,
+ *   doing: (what: string, act: () => Promise<void>) => void, children?: import("../view.js").Children}} props
+ *   `children`: how the last question ended
+ */
+function ToolServer({ userId, busy, restart, doing, children }) {
+  const [block, setBlock] = useState("");
+  const [told, setTold] = useState(/** @type {string[] | null} */ (null));
+  const type = (/** @type {string} */ text) => {
+    setBlock(text);
+    setTold(null);
+  };
+  const plan = () =>
+    doing("Reading it", async () => setTold((await host("PlanTools", { user_id: userId, block })).told));
+  const add = () =>
+    doing("Adding it, and restarting the agent; this can take a minute", async () => {
+      const { restart: users = [] } = await host("AddTools", { user_id: userId, block });
+      type("");
+      await restart(users);
+    });
+  return html`<label>Add a tool server: paste the block that its README prints, with its keys
+      <textarea rows="4" value=${block} placeholder='{"mcpServers": {…}}' autocomplete="off" spellcheck=${false}
+        onInput=${(/** @type {any} */ event) => type(event.target.value)}></textarea></label>
+    ${told && html`<ul aria-label="What it means">${told.map((line) => html`<li key=${line}>${line}</li>`)}</ul>`}
+    ${children}
+    <p class="actions">
+      <button type="button" disabled=${busy || !block.trim()} onClick=${plan}>What would it reach?</button>
+      ${told && html`<button type="button" disabled=${busy} onClick=${add}>Add it and restart</button>`}
+    </p>`;
+}

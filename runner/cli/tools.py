@@ -1,0 +1,86 @@
+"""`runner tools`: tools that others have made, added by a preset or as their README says."""
+
+from functools import partial
+from typing import Annotated
+
+import typer
+from wire.errors import Code
+
+from runner.cli.options import Options, Yes
+from runner.cli.output import neutralise
+from runner.cli.setup.config import change_settings, settings_file
+from runner.errors import ConfigError
+from runner.tools.blocks import BLOCK_MAX_CHARS, read_block
+from runner.tools.drafts import add as add_to
+from runner.tools.drafts import facts, preset, presets, remove, told
+
+tools = typer.Typer()
+
+
+@tools.command("list")
+def list_(
+    context: typer.Context,
+    available: Annotated[
+        bool, typer.Option("--available", help="The presets that can be added.")
+    ] = False,
+) -> None:
+    """List the servers whose tools the agent has, or the presets, with what each may reach."""
+    options: Options = context.obj
+    servers = options.load().for_user(options.user_id).mcp.servers
+    lines = [f"{name}: {fact}" for name, each in servers.items() for fact in facts(each)]
+    if available:
+        change = partial(change_settings, options, settings_file(options))
+        lines = told([*presets()], options.user_id, lambda key, _: key, change)
+    for line in lines or [options.mended("none was added; runner tools list --available")]:
+        typer.echo(neutralise(line))
+
+
+@tools.command()
+def add(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="A preset, or the path of one.")] = "",
+    block: Annotated[
+        typer.FileText | None,
+        typer.Option("--json", metavar="FILE|-", help="The block that its README prints."),
+    ] = None,
+    yes: Yes = False,
+) -> None:
+    """Say what a server would reach, see and be given, and add it after a yes."""
+    if bool(name) == bool(block):
+        raise typer.BadParameter("name a preset, or --json FILE; - reads standard input")
+    options: Options = context.obj
+    path = settings_file(options)
+    change = partial(change_settings, options, path)
+    drafts = read_block(block.read(BLOCK_MAX_CHARS)) if block else [preset(name)]
+    answers: dict[str, str] = {}
+
+    def ask(key: str, question: str) -> str:
+        if key not in answers and not yes:
+            text = neutralise(f"{key}: {question}")
+            answers[key] = typer.prompt(text, err=True, hide_input=not key.islower())
+        if answers.get(key):
+            return answers[key]
+        raise ConfigError(
+            Code.FAILED_PRECONDITION,
+            f"{key} is not known",
+            details=question,
+            resolution=f"set the variable {key}, or run this without --yes, which asks for it",
+        )
+
+    for line in told(drafts, options.user_id, ask, change):
+        typer.echo(neutralise(line))
+    if not yes:
+        typer.confirm(f"Write this to {path}?", abort=True, err=True)
+    add_to(drafts, options.user_id, ask, change)
+    typer.echo(options.mended("added; an agent that runs has it after: runner restart"))
+
+
+@tools.command("remove")
+def remove_(
+    context: typer.Context, name: Annotated[str, typer.Argument(help="As it was added.")]
+) -> None:
+    """Take away a server, or what a preset has set, with the keys that were stored for it."""
+    options: Options = context.obj
+    change = partial(change_settings, options, settings_file(options))
+    remove(name, options.user_id, options.load_settings(), change)
+    typer.echo(options.mended("removed; an agent that runs has it until: runner restart"))

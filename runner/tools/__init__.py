@@ -1,0 +1,1 @@
+"""Tools that others have made: presets and pasted blocks, as settings."""

@@ -1,0 +1,156 @@
+"""What a preset or a pasted block would set, what its server may then reach, and whose keys it has;
+how it gets into the configuration file and out of it."""
+
+import hashlib
+import json
+import os
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from wire.egress.rules import PRESETS
+from wire.errors import Code
+from wire.settings import Key, McpServerSettings, dotted
+
+from runner.config.loading import LoadedSettings, leaves
+from runner.config.trust import check_place
+from runner.config.user_id import DEFAULT_USER_ID
+from runner.errors import ConfigError, file_errors
+from runner.workspace.keys import store_variable, variable_file
+
+_OURS: Final = Path(__file__).parents[1] / "presets"
+Change = Callable[..., LoadedSettings]
+"""Changes the configuration file, if that is accepted; with `write=False` only finds that out."""
+Ask = Callable[[str, str], str]
+"""Asks a person for a key of that name, with a question."""
+
+
+class Draft(NamedTuple):
+    """Settings, as in the configuration file, in which `${NAME}` stands for one of `keys`: a
+    question with the answer, if there is one. A name in small letters is no secret."""
+
+    name: str
+    settings: dict[str, Any]
+    keys: Mapping[str, tuple[str, str]] = {}
+    notes: tuple[str, ...] = ()
+
+    def filled(self, user_id: str, ask: Ask) -> tuple[dict[Key, object], dict[str, str]]:
+        """The settings to change, and the keys to store by their variables. A key that a variable
+        of the runner's has, or that is stored, is not asked for."""
+        text = json.dumps(self.settings)
+        stored: dict[str, str] = {}
+        for name, (question, given) in self.keys.items():
+            word, plain = _variable(user_id, self.name, name), name.islower()
+            if name in os.environ and not given:
+                word = os.environ[name] if plain else name
+            elif plain or given or not variable_file(word).exists():
+                value = given or ask(name, question).strip()
+                stored |= {} if plain else {word: value}
+                word = value if plain else word
+            text = text.replace(f"${{{name}}}", json.dumps(word)[1:-1])
+        return _changes(json.loads(text), user_id), stored
+
+
+def preset(given: str) -> Draft:
+    """A preset by its name, or by the path of its file: `about`, `settings`, and if wanted `keys`
+    (questions by their names), `why` and `never`. Raises `ConfigError`."""
+    path = Path(given).expanduser() if given.endswith(".toml") else _OURS / f"{given}.toml"
+    check_place(path, ())
+    fix = "runner tools list --available; or: runner tools add --json FILE"
+    with file_errors(f"there is no preset {given}", fix, kind=ConfigError):
+        text = path.read_text(encoding="utf-8", errors="replace")
+    try:
+        found = tomllib.loads(text)
+        keys = {name: (str(question), "") for name, question in found.get("keys", {}).items()}
+        notes = (found["about"], *(f"{e}: {found[e]}" for e in ("why", "never") if e in found))
+        return Draft(path.stem, found["settings"], keys, notes)
+    except (ValueError, KeyError, AttributeError) as error:
+        raise ConfigError(
+            Code.INVALID_ARGUMENT, f"{path} is no preset", details=str(error), resolution=fix
+        ) from None
+
+
+def presets() -> Iterator[Draft]:
+    """The presets that come with the runner."""
+    return (preset(path.stem) for path in sorted(_OURS.glob("*.toml")))
+
+
+def told(drafts: Sequence[Draft], user_id: str, ask: Ask, change: Change) -> list[str]:
+    """What there is to know before these are added. Raises `WireError` for what is not accepted."""
+    lines = []
+    for draft in drafts:
+        wanted, _ = draft.filled(user_id, lambda *key: ask(*key) if key[0].islower() else key[0])
+        servers = (
+            change(wanted, write=False).config.for_user(user_id or DEFAULT_USER_ID).mcp.servers
+        )
+        lines += [f"{draft.name}: {note}" for note in draft.notes]
+        for key, value in wanted.items():
+            is_server = key[-2:-1] == ("servers",)
+            said = facts(servers[key[-1]]) if is_server else [f"sets {dotted(key)} = {value}"]
+            lines += [f"{key[-1] if is_server else draft.name}: {each}" for each in said]
+    return lines
+
+
+def add(drafts: Sequence[Draft], user_id: str, ask: Ask, change: Change) -> LoadedSettings:
+    """Store the keys and write the settings, in the place of what has their names. Returns all.
+    Raises `WireError`; then no setting is changed."""
+    changes: dict[Key, object] = {}
+    keys: dict[str, str] = {}
+    for draft in drafts:
+        wanted, stored = draft.filled(user_id, ask)
+        changes |= wanted
+        keys |= stored
+    change(changes, write=False)
+    for variable, value in keys.items():
+        store_variable(variable, value)
+    return change(changes, write=True)
+
+
+def remove(name: str, user_id: str, loaded: LoadedSettings, change: Change) -> None:
+    """Take out a server, or what a preset has set, with the keys that were stored for it. Raises
+    `WireError`."""
+    server = loaded.config.for_user(user_id).mcp.servers.get(name)
+    settings = {"mcp": {"servers": {name: {}}}} if server else preset(name).settings
+    change(dict.fromkeys(_changes(settings, user_id)), write=True)
+    for known in keys_of(server) if server else ():
+        variable_file(_variable(user_id, name, known)).unlink(missing_ok=True)
+
+
+def _changes(settings: Mapping[str, Any], user_id: str) -> dict[Key, object]:
+    """The settings to change: a server as a whole table, all else one by one."""
+    servers = ("mcp", "servers")
+    found: dict[Key, object] = {key: each for key, each in leaves(settings) if key[:2] != servers}
+    tables = settings.get("mcp", {}).get("servers", {})
+    found |= {(*servers, name): table for name, table in tables.items()}
+    own = () if user_id in ("", DEFAULT_USER_ID) else ("users", user_id)
+    return {(*own, *key): value for key, value in found.items()}
+
+
+def _variable(user_id: str, server: str, name: str) -> str:
+    """The variable of the runner's under which a key is stored: another one for each user."""
+    mark = (
+        "" if user_id in ("", DEFAULT_USER_ID) else hashlib.sha256(user_id.encode()).hexdigest()[:8]
+    )
+    return re.sub(r"\W", "_", f"{name}_of_{server}_{mark}", flags=re.ASCII).upper().rstrip("_")
+
+
+def keys_of(server: McpServerSettings) -> dict[str, str]:
+    """The variables of the runner's that hold its keys, by what the server knows them as."""
+    own = {each.variable or each.file: each.env for each in server.credentials.values()}
+    return {**server.secret_env, **server.headers_env, **own}
+
+
+def facts(server: McpServerSettings) -> Iterator[str]:
+    """What a server runs, may reach, sees, has and gives."""
+    yield f"runs {' '.join((server.command, *server.args)).strip() or 'elsewhere'}"
+    way = () if server.has_guest else (server.url or "what commands may reach",)
+    rules = (f"{name} ({', '.join(PRESETS[name])})" for name in server.egress.presets)
+    keyed = (f"{', '.join(each.hosts)} with {each.env}" for each in server.credentials.values())
+    yield f"may reach {'; '.join((*way, *rules, *server.egress.allow, *keyed)) or 'nothing'}"
+    if server.command:
+        yield f"sees of /shared: {server.shared if server.has_guest else 'all, as commands do'}"
+    yield f"has keys: {', '.join(f'{e} ({v})' for e, v in keys_of(server).items()) or 'none'}"
+    approval = f", approval {server.approval}" if server.approval else ""
+    yield f"gives tools: {', '.join(server.tools) or 'all'}, {server.safety}{approval}"
