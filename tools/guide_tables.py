@@ -41,6 +41,7 @@ from runner.cli.output import HIT, as_json
 from runner.config.models import Config
 from runner.images.naming import USUAL_ROLES, ImageRole
 from runner.telemetry import Telemetry
+from runner.tools.drafts import facts, presets
 from runner.workspace.mounts import MOUNTS, Access, Role
 from shell_daemon.probe.report import PROBES
 
@@ -76,7 +77,7 @@ def pages() -> dict[Path, str]:
     read = {name: (GUIDE / f"{name}.md").read_text() for name in ("mcp-servers", "egress")}
     marked = [
         *(GUIDE / f"{name}.md" for name in ("reference", "chat", "memory-for-integrators")),
-        *(GUIDE / f"{name}.md" for name in ("moving", "tiers", "observability")),
+        *(GUIDE / f"{name}.md" for name in ("moving", "tiers", "observability", "add-tools")),
     ]
     return {
         GUIDE / "commands.md": _commands(),
@@ -172,6 +173,7 @@ def _marked(page: str) -> str:
         "format": (("part", "fields"), [(name, _fields(part)) for name, part in _FORMAT.items()]),
         "directories": (("directory", *_GUESTS), _directories()),
         "metrics": (("metric", "by", "what"), [(*each, "") for each in _metrics()]),
+        "tools": (("preset", "what", "may reach", "keys", "its tools"), [*_tools()]),
         "presets": (("preset", "hosts"), [(name, ", ".join(PRESETS[name])) for name in PRESETS]),
     }
     for name, (head, rows) in made.items():
@@ -185,6 +187,28 @@ def _marked(page: str) -> str:
                 raise SystemExit(f"docs/guide: say in a row of {name} what {row[0]} is")
         page = f"{before}{begin}\n\n{_table(head, filled)}\n{end}{rest.partition(end)[2]}"
     return page
+
+
+def _tools() -> Iterator[tuple[str, ...]]:
+    """What each preset of tools adds."""
+    for draft in presets():
+        lines = draft.settings.get("mcp", {}).get("servers", {}).values()
+        servers = [McpServerSettings.model_validate(_named(each)) for each in lines]
+        said = [fact.partition(" ")[2] for each in servers for fact in facts(each)]
+        yield (
+            draft.name,
+            draft.notes[0],
+            next((each.removeprefix("reach ") for each in said if each.startswith("reach ")), "–"),
+            ", ".join(f"`{key}`" for key in draft.keys) or "–",
+            next(
+                (each.removeprefix("tools: ") for each in said if each.startswith("tools: ")), "–"
+            ),
+        )
+
+
+def _named(table: Any) -> Any:
+    """`table` with names in the place of what is asked for."""
+    return json.loads(re.sub(r"\$\{([\w-]+)\}", r"\1", json.dumps(table)))
 
 
 def _fields(part: type[BaseModel]) -> str:

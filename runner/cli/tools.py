@@ -1,5 +1,7 @@
 """`runner tools`: tools that others have made, added by a preset or as their README says."""
 
+import sys
+from contextlib import suppress
 from functools import partial
 from typing import Annotated
 
@@ -7,7 +9,7 @@ import typer
 from wire.errors import Code
 
 from runner.cli.options import Options, Yes
-from runner.cli.output import neutralise
+from runner.cli.output import confirm, neutralise
 from runner.cli.setup.config import change_settings, settings_file
 from runner.errors import ConfigError
 from runner.tools.blocks import BLOCK_MAX_CHARS, read_block
@@ -55,9 +57,10 @@ def add(
     answers: dict[str, str] = {}
 
     def ask(key: str, question: str) -> str:
-        if key not in answers and not yes:
+        if key not in answers and not yes and sys.stdin.isatty():
             text = neutralise(f"{key}: {question}")
-            answers[key] = typer.prompt(text, err=True, hide_input=not key.islower())
+            with suppress(typer.Abort):
+                answers[key] = typer.prompt(text, err=True, hide_input=not key.islower())
         if answers.get(key):
             return answers[key]
         raise ConfigError(
@@ -70,7 +73,8 @@ def add(
     for line in told(drafts, options.user_id, ask, change):
         typer.echo(neutralise(line))
     if not yes:
-        typer.confirm(f"Write this to {path}?", abort=True, err=True)
+        again = "runner tools add … --yes"
+        confirm(f"Write this to {path}?", what="add this", command=again)
     add_to(drafts, options.user_id, ask, change)
     typer.echo(options.mended("added; an agent that runs has it after: runner restart"))
 

@@ -30,6 +30,8 @@ RemoveUser user_id confirm
 GetSettings user_id
 SetSettings user_id values key
 ListModels user_id provider base_url key
+PlanTools user_id block
+AddTools user_id block
 TryModel user_id values key
 """
 

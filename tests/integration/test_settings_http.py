@@ -1,6 +1,7 @@
 """Settings as the operator sees and changes them over HTTP, in a real file."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -19,6 +20,7 @@ from runner.serve.operator.host import Commands
 from runner.serve.operator.settings import SETTINGS, SettingsFile
 from runner.tiers.container.host_address import has_network
 from runner.workspace.configuration_file import Changes, change_file
+from runner.workspace.credentials import read_server_secrets
 from tests.support.gateway.front import Front, open_front
 from tests.support.gateway.http_front import ask, open_http, operator
 from tests.support.servers.model_servers import ModelServer, ollama, serving, tag
@@ -225,3 +227,24 @@ async def test_one_model_is_tried_at_a_time(
     assert (reply.status_code, "being tried already" in reply.text) == (429, True)
     end.set()
     assert await first == {"took_s": 0.5, "why_from_here": "an agent runs"}
+
+
+async def test_a_pasted_block_of_servers_is_told_and_then_added(
+    client: httpx.AsyncClient, file: Path
+) -> None:
+    token = "ghp_0123456789abcdef"
+    server = {"command": "npx", "args": ["it@1.0.0"], "env": {"IT_TOKEN": token}}
+    block = json.dumps({"mcpServers": {"it": server}})
+    told = (await ask(client, "PlanTools", block=block))["told"]
+    assert "it: may reach npm (https://registry.npmjs.org)" in told
+    assert token not in str(told)
+    assert file.read_text() == FILE
+    text = await refused(client, "AddTools", block=block.replace(token, "<YOUR_TOKEN>"))
+    assert "one with the value of IT_TOKEN in it" in text
+    assert "no block of MCP servers" in await refused(client, "PlanTools", block="{")
+    assert file.read_text() == FILE
+    assert await ask(client, "AddTools", user_id="alice", block=block) == {"restart": ["alice"]}
+    config = load_settings(file).config
+    assert (config.mcp.servers, [*config.users["alice"].mcp.servers]) == ({}, ["it"])
+    assert token not in file.read_text()
+    assert read_server_secrets(config.users["alice"].mcp, {}) == {"it/IT_TOKEN": token}

@@ -14,7 +14,7 @@ import { html } from "../view.js";
 const COMMANDS = {
   access: "users", acp: "", approvals: "chat", ask: "chat", audit: "activity", chat: "chat", completion: "", config: "settings",
   credentials: "settings", doctor: "doctor", egress: "", images: "", init: "settings", logs: "", mcp: "", memory: "", notices: "notices",
-  projects: "", restart: "users", schedules: "schedules", serve: "", sessions: "chat", skills: "", start: "users", status: "users", stop: "users", tools: "", turns: "chat",
+  projects: "", restart: "users", schedules: "schedules", serve: "", sessions: "chat", skills: "", start: "users", status: "users", stop: "users", tools: "settings", turns: "chat",
   upgrade: "",
   usage: "usage", users: "users",
 };

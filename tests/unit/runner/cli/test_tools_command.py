@@ -1,0 +1,261 @@
+"""`runner tools`: what is told before a server is added, what is written, and where keys are."""
+
+import json
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from wire.settings import McpServerSettings
+
+from runner.config.loading import load_settings
+from runner.tools.blocks import read_block
+from runner.tools.drafts import preset, presets
+from runner.workspace.credentials import read_server_secrets
+from runner.workspace.keys import variable_file
+from tests.unit.runner.cli.conftest import RunCommand
+
+TOKEN = "ghp_0123456789abcdef"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "config/oxydra/runner.toml"
+
+
+def block(**server: Any) -> str:
+    return json.dumps({"mcpServers": {"it": server}})
+
+
+def settings_of(text: str) -> dict[str, Any]:
+    (draft,) = read_block(text)
+    found: dict[str, Any] = draft.settings["mcp"]["servers"][draft.name]
+    McpServerSettings.model_validate(found)
+    return found
+
+
+NPX = {"command": "npx", "args": ["-y", "@scope/server@1.2.3"]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        block(**NPX),
+        json.dumps({"servers": {"it": {"type": "stdio", **NPX}}, "inputs": []}),
+        json.dumps({"mcp": {"servers": {"it": NPX}}}),
+        json.dumps({"it": NPX}),
+        json.dumps({"name": "it", **NPX}),
+        block(command="cmd", args=["/c", "npx", "@scope/server@1.2.3"]),
+    ],
+)
+def test_the_block_of_every_program_is_the_same_server(text: str) -> None:
+    assert settings_of(text) == {
+        "command": "npx",
+        "args": ["-y", "@scope/server@1.2.3"],
+        "isolated": True,
+        "start_timeout_s": 180,
+        "egress": {"presets": ["npm"]},
+    }
+
+
+def test_uvx_reaches_its_index_and_what_the_block_allows_and_shared_is_told_by_a_path() -> None:
+    given = {"command": "uvx", "args": ["it==1", "/shared/a"], "allow": ["https://a.example"]}
+    found = settings_of(block(**given))
+    assert found["egress"] == {"presets": ["pypi"], "allow": ["https://a.example"]}
+    assert found["shared"] == "rw"
+    plain = settings_of(block(command="python3", args=["-m", "it"]))
+    assert plain == {"command": "python3", "args": ["-m", "it"], "isolated": True}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{", "no block of MCP servers"),
+        ("[]", "no block of MCP servers"),
+        ("[" * 100_000, "no block of MCP servers"),
+        (block(), "no block of MCP servers"),
+        (block(command="npx", env=["A"]), "no block of MCP servers"),
+        (json.dumps(NPX), "no block of MCP servers"),
+        (block(command="docker", args=["run", "-i", "x"]), "starts a container"),
+        (block(url="https://a.example/sse", type="sse"), "speaks SSE"),
+        (block(command="npx", args=["x", "--api-key", TOKEN]), "an argument of it holds a key"),
+        (block(command="npx", args=["x", f"--token={TOKEN}"]), "an argument of it holds a key"),
+        (block(command="uvx", args=["x", "postgres://me:pw@db/x"]), "an argument of it holds"),
+        (block(command="npx", args=["x", "${workspaceFolder}"]), "an argument of it holds"),
+    ],
+)
+def test_what_cannot_run_is_refused_with_the_reason(text: str, why: str) -> None:
+    with pytest.raises(Exception, match=why):
+        read_block(text)
+
+
+@pytest.mark.parametrize("name", ["files", "memory", "shell"])
+def test_a_name_of_our_own_families_is_refused(
+    name: str, run_command: RunCommand, tmp_path: Path, file: Path
+) -> None:
+    (tmp_path / "block.json").write_text(json.dumps({"mcpServers": {name: NPX}}))
+    done = run_command("tools", "add", "--json", "block.json", "--yes")
+    assert done.code == 1
+    assert "choose another name" in done.err
+    assert not file.exists()
+
+
+EVERYTHING = {
+    "mcpServers": {
+        "Code Host": {
+            "command": "npx",
+            "args": ["host@1.0.0"],
+            "env": {
+                "HOST_TOKEN": TOKEN,
+                "DATABASE": "postgres://me:secret-word@db.example/x",
+                "LEVEL": "info",
+            },
+            "disabled": False,
+        },
+        "far": {
+            "url": "https://mcp.example.org/mcp",
+            "headers": {"Authorization": f"Bearer {TOKEN}"},
+        },
+    }
+}
+
+
+def test_no_key_is_written_into_the_configuration(
+    run_command: RunCommand, tmp_path: Path, file: Path
+) -> None:
+    (tmp_path / "block.json").write_text(json.dumps(EVERYTHING))
+    done = run_command("tools", "add", "--json", "block.json", "--yes")
+    assert (done.code, done.err) == (0, "")
+    for line in (
+        "code-host: not used: disabled",
+        "code-host: runs npx -y host@1.0.0",
+        "code-host: may reach npm (https://registry.npmjs.org)",
+        "code-host: sees of /shared: none",
+        "far: may reach https://mcp.example.org/mcp",
+        "far: has keys: Authorization (AUTHORIZATION_OF_FAR)",
+    ):
+        assert line in done.out.splitlines()
+    for secret in (TOKEN, "secret-word"):
+        assert secret not in done.out
+        assert secret not in file.read_text()
+    servers = load_settings().config.mcp
+    assert servers.servers["code-host"].env == {"LEVEL": "info"}
+    assert read_server_secrets(servers, {}) == {
+        "code-host/HOST_TOKEN": TOKEN,
+        "code-host/DATABASE": "postgres://me:secret-word@db.example/x",
+        "far/Authorization": f"Bearer {TOKEN}",
+    }
+    stored = [variable_file(name) for name in ("HOST_TOKEN_OF_CODE_HOST", "AUTHORIZATION_OF_FAR")]
+    assert [path.stat().st_mode & 0o777 for path in stored] == [0o600, 0o600]
+    assert (
+        read_server_secrets(servers, {"HOST_TOKEN_OF_CODE_HOST": "other"})["code-host/HOST_TOKEN"]
+        == "other"
+    ), "a variable that is set counts more"
+    done = run_command("tools", "list")
+    assert "HOST_TOKEN (HOST_TOKEN_OF_CODE_HOST)" in done.out
+    for name in ("code-host", "far"):
+        assert run_command("tools", "remove", name).code == 0
+    assert load_settings().config.mcp.servers == {}
+    assert [path.exists() for path in stored] == [False, False]
+    done = run_command("tools", "remove", "far")
+    assert done.code == 1
+    assert "there is no preset far" in done.err
+
+
+def test_a_user_has_keys_and_servers_of_their_own(
+    run_command: RunCommand, tmp_path: Path, file: Path
+) -> None:
+    for user, token in (("a-b", "key-of-a-b"), ("a_b", "key-of-a_b")):
+        text = block(command="npx", args=["x@1.0.0"], env={"API_KEY": token})
+        (tmp_path / "block.json").write_text(text)
+        done = run_command("--user", user, "tools", "add", "--json", "block.json", "--yes")
+        assert (done.code, done.err) == (0, "")
+    config = load_settings().config
+    assert config.mcp.servers == {}
+    for user in ("a-b", "a_b"):
+        found = read_server_secrets(config.for_user(user).mcp, {})
+        assert found == {"it/API_KEY": f"key-of-{user}"}
+
+
+def test_a_key_that_the_block_does_not_have_is_a_variable_or_is_asked_for(
+    run_command: RunCommand, tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for blank in ("<YOUR_TOKEN>", "${input:token}", "", "your-key-here"):
+        text = block(command="npx", args=["x@1.0.0"], env={"HOST_TOKEN": blank})
+        (tmp_path / "block.json").write_text(text)
+        done = run_command("tools", "add", "--json", "block.json", "--yes")
+        assert done.code == 1
+        assert "set the variable HOST_TOKEN" in done.err
+        assert not file.exists()
+    monkeypatch.setenv("HOST_TOKEN", TOKEN)
+    assert run_command("tools", "add", "--json", "block.json", "--yes").code == 0
+    servers = load_settings().config.mcp
+    assert read_server_secrets(servers, os.environ) == {"it/HOST_TOKEN": TOKEN}
+    assert not variable_file("HOST_TOKEN_OF_IT").exists()
+
+
+@pytest.mark.filterwarnings("ignore::getpass.GetPassWarning")
+def test_what_decides_on_hosts_is_asked_first_and_a_key_after_the_yes(
+    run_command: RunCommand, file: Path
+) -> None:
+    done = run_command("tools", "add", "calendar", typed="cal.example\nme\nn\n")
+    assert done.code == 1
+    assert "calendar: may reach npm (https://registry.npmjs.org); https://cal.example" in done.out
+    assert not file.exists()
+    done = run_command("tools", "add", "calendar", typed=f"cal.example\nme\ny\n{TOKEN}\n")
+    assert done.code == 0
+    assert TOKEN not in done.out + done.err + file.read_text()
+    servers = load_settings().config.mcp
+    assert servers.servers["calendar"].env["CALDAV_BASE_URL"] == "https://cal.example/"
+    assert read_server_secrets(servers, {}) == {"calendar/CALDAV_PASSWORD": TOKEN}
+
+
+OURS = [draft.name for draft in presets()]
+
+
+def test_every_preset_is_told_with_what_it_may_reach(run_command: RunCommand) -> None:
+    done = run_command("tools", "list", "--available")
+    assert done.code == 0
+    for name in OURS:
+        assert f"\n{name}: " in f"\n{done.out}"
+    assert "calendar: may reach npm (https://registry.npmjs.org); https://calendar_host" in done.out
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_preset_can_be_added_and_removed_as_easily(
+    name: str, run_command: RunCommand, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draft = preset(name)
+    for key in draft.keys:
+        monkeypatch.setenv(key, "value.example")
+    done = run_command("tools", "add", name, "--yes")
+    assert (done.code, done.err) == (0, "")
+    assert f"{name}: why: " in done.out
+    server = load_settings().config.mcp.servers.get(name)
+    if server is not None and server.command in ("npx", "uvx"):
+        assert server.isolated, "the code of others"
+        assert any("@" in each[1:] or "==" in each for each in server.args), "an exact version"
+        assert {"npm_config_before", "UV_EXCLUDE_NEWER"} & server.env.keys(), "of all packages"
+    assert run_command("tools", "remove", name).code == 0
+    assert not tomllib.loads(file.read_text()).get("mcp", {}).get("servers")
+
+
+def test_a_team_keeps_presets_of_its_own(
+    run_command: RunCommand, tmp_path: Path, file: Path
+) -> None:
+    own = tmp_path / "crm.toml"
+    own.write_text(
+        'about = "Our customers."\n[settings.mcp.servers.crm]\ncommand = "crm"\nisolated = true\n'
+        "[settings.agent]\nmax_steps = 9\n"
+    )
+    done = run_command("tools", "add", str(own), "--yes")
+    assert done.code == 0
+    assert "crm: Our customers." in done.out
+    assert "crm: sets agent.max_steps = 9" in done.out
+    assert load_settings().config.agent.max_steps == 9
+    own.write_text("about = 1\n")
+    done = run_command("tools", "add", str(own), "--yes")
+    assert done.code == 1
+    assert "is no preset" in done.err
+    assert run_command("tools", "add", "nothing", "--yes").code == 1
