@@ -10,6 +10,7 @@ carries is paid for by everybody, most of all on a machine without a GPU
 (docs/design/2026-11-27-twelve-tools.md).
 """
 
+import asyncio
 import functools
 import json
 import logging
@@ -233,7 +234,7 @@ class FoundTools(RequestHooks):
     async def find(self, query: str) -> str:
         """Find the tools for `query`, offer them from now on, and tell of them."""
         tools = [each for each in self._tools() if each.name not in CORE]
-        best = _fitting(query, tools)[:_AT_ONCE]
+        best = (await asyncio.to_thread(_fitting, query, tools))[:_AT_ONCE]
         if not best:
             return f"No tool fits. There are: {', '.join(each.name for each in tools)}"
         await self.use(*(each.name for each in best))

@@ -51,6 +51,9 @@ from guest.watch import CallReporter
 log = logging.getLogger(__name__)
 
 TOOLS_MAX: Final = 100
+ALL_TOOLS_MAX: Final = 512
+"""Of all servers together. A request carries those that were found, 40 at most; but each search
+reads them all."""
 LISTING_MAX_CHARS: Final = 100_000
 """How much of every prompt the definitions of one server's tools may take."""
 _NOBODYS: Final = (
@@ -453,15 +456,15 @@ class McpServers:
 
     def tools(self) -> Mapping[str, Tool]:
         """What the servers offer at the moment."""
-        return dict([*self._all().items()][:TOOLS_MAX])
+        return dict([*self._all().items()][:ALL_TOOLS_MAX])
 
     def notices(self) -> list[str]:
         """What a person should know about them."""
         notices = [notice for server in self._servers for notice in server.notices()]
-        if more := [*self._all()][TOOLS_MAX:]:
+        if more := [*self._all()][ALL_TOOLS_MAX:]:
             notices.append(
-                f"the MCP servers have over {TOOLS_MAX} tools together, more than a provider "
-                f"takes; {named(more)} not offered: choose with mcp.servers.NAME.tools"
+                f"the MCP servers have over {ALL_TOOLS_MAX} tools together; {named(more)} not "
+                "offered: choose with mcp.servers.NAME.tools"
             )
         return notices
 
