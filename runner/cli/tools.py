@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from wire.errors import Code
 
+from runner.cli.logins import tools
 from runner.cli.options import Options, Yes
 from runner.cli.output import confirm, neutralise
 from runner.cli.setup.config import change_settings, settings_file
@@ -15,8 +16,6 @@ from runner.errors import ConfigError
 from runner.tools.blocks import BLOCK_MAX_CHARS, read_block
 from runner.tools.drafts import add as add_to
 from runner.tools.drafts import facts, preset, presets, remove, told
-
-tools = typer.Typer()
 
 
 @tools.command("list")
