@@ -952,7 +952,7 @@ class McpSettings(Section):
 
     servers: Annotated[
         dict[Annotated[str, AfterValidator(_server_name)], McpServerSettings],
-        Field(max_length=16, description="tables of servers by name"),
+        Field(max_length=64, description="tables of servers by name"),
     ] = Field(default_factory=dict)
 
     @property

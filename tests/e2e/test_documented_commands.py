@@ -286,6 +286,18 @@ NOT_HERE: Final[Mapping[str, str]] = {
         ),
         _SKILLS,
     ),
+    **dict.fromkeys(
+        (
+            "runner tools list",
+            "runner tools list --available",
+            "runner tools add calendar",
+            "runner tools add --json",
+            "runner tools add --json FILE",
+            "runner tools add ./crm.toml",
+            "runner tools remove calendar",
+        ),
+        "tests/unit/runner/cli/test_tools_command.py",
+    ),
     "runner stop --for-good": "tests/e2e/test_who_is_awake.py",
     **dict.fromkeys(("runner tools login docs", "runner tools logout docs"), _LOGINS),
     "runner approvals list": "tests/e2e/test_asked_once.py",
