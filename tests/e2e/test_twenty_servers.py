@@ -38,9 +38,9 @@ HEAD: Final = """\
 # MCP servers that were tried
 
 Made by `tests/e2e/test_twenty_servers.py`, which `make test-long` runs: twenty servers that others
-have published, at exact versions, unchanged. Each was added with `runner tools add --json`, ran in a
-guest of its own in the container tier, was listed and called. Its tools were there so many seconds
-after those of the one above, with all packages fetched.
+have published, at exact versions, unchanged. Each was added with `runner tools add --json`, ran in
+a guest of its own in the container tier, was listed and called. Its tools were there so many
+seconds after those of the one above, with all packages fetched.
 
 | server | way | tools | call | result | seconds | may reach |
 |---|---|---|---|---|---|---|
@@ -216,7 +216,7 @@ async def host() -> AsyncIterator[Host]:
             yield running
 
 
-async def offered(gateway: gateway_pb2_grpc.GatewayAsyncStub, name: str) -> int:
+async def offered(gateway: "gateway_pb2_grpc.GatewayAsyncStub", name: str) -> int:
     """How many tools a server has, as soon as it has some."""
     async with asyncio.timeout(GUARD_S):
         while True:
