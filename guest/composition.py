@@ -38,6 +38,7 @@ from guest.schedules.scheduler import Scheduler
 from guest.schedules.store import Schedules, owner_of
 from guest.tools.base import Safety, Tool, ToolContext, ToolOutput
 from guest.tools.command_policy import CommandPolicy
+from guest.tools.egress import proposing_tool
 from guest.tools.files import file_tools
 from guest.tools.files.documents import Documents
 from guest.tools.files.exchange import SharedFiles
@@ -120,6 +121,7 @@ def gateway(
         *schedule_tools(book),
     ]
     if shell is not None and background is not None:
+        tools.append(proposing_tool(witness))
         tools += shell_tools(
             shell,
             background,

@@ -20,7 +20,7 @@ from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
 from wire.v1.bootstrap_pb2 import Link
 
-from guest.errors import GuestError
+from guest.errors import GuestError, ToolError
 
 SPANS_MAX: Final = 2048
 BATCH: Final = 256
@@ -191,6 +191,19 @@ class CallReporter:
     def leave_tool_guest(self, server: str) -> None:
         """Tell that it is needed no more."""
         self._put(pb.CallReport(guest=pb.ToolGuestWanted(server=server)), always=True)
+
+    async def propose(self, proposal: pb.EgressProposal) -> str:
+        """Have the runner ask a person to open hosts; what came of it. Raises `ToolError`."""
+        proposal.call_id = f"proposal-{uuid.uuid4()}"
+        answer = self._answers[proposal.call_id] = asyncio.get_running_loop().create_future()
+        self._put(pb.CallReport(proposal=proposal), always=True)
+        try:
+            reply = await answer
+        finally:
+            del self._answers[proposal.call_id]
+        if reply.refused:
+            raise ToolError(reply.refused)
+        return str(reply.told)
 
     def tell(self, begun: pb.CallBegun) -> bool:
         """Tell of a call without waiting; false if nobody will know of it."""

@@ -14,6 +14,7 @@ from wire.tools import FAMILIES
 
 from guest.gateway.delegation import Delegation
 from guest.tools.base import Tool
+from guest.tools.egress import proposing_tool
 from guest.tools.files import file_tools
 from guest.tools.memory.notes import memory_tools
 from guest.tools.memory.reminders import reminder_tools
@@ -44,6 +45,7 @@ def all_tools() -> list[Tool]:
         *working_memory_tools(nothing),
         Delegation(nothing, nothing).tool(),
         *schedule_tools(nothing),
+        proposing_tool(nothing),
     ]
 
 

@@ -285,7 +285,8 @@ class Admission:
             read = configuration.interception.wants(attempt.host, attempt.port)
             if caller.role == Party.SHELL and attempt.scheme == ("tunnel" if read else "https"):
                 return Verdict("deny", "", "whether its requests are read has changed; try again")
-            return configuration.policies[caller.role].decide(attempt, caller.session_id)
+            policy = configuration.policies[caller.role]
+            return policy.decide(attempt, caller.session_id, caller.turn_id)
         rule = f"upstream {upstream.name}"
         if configuration.upstreams.has(upstream):
             return Verdict("allow", rule, "")

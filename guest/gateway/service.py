@@ -432,10 +432,8 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
 
     @_rpc
     async def Decide(self, request: pb.DecideRequest) -> pb.DecideReply:
-        channel = request.channel or validation.CHANNEL
-        accepted = await self._approvals.decide(
-            request.approval_id, approved=request.approved, channel=channel, offer=request.offer
-        )
+        request.channel = request.channel or validation.CHANNEL
+        accepted = await self._approvals.decide(request)
         return pb.DecideReply(accepted=accepted)
 
     @_rpc
@@ -515,12 +513,9 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         validation.check(request)
         if not request.turn_id:
             await self._require(request.session_id)
-        decision = await self._turns.ask(
-            *(request.tool, request.arguments_json, request.question),
-            session_id=request.session_id,
-            turn_id=request.turn_id,
-        )
-        return pb.AskReply(approved=decision.approved, by=decision.by, channel=decision.channel)
+        how = await self._turns.ask(request)
+        by, granted = {"by": how.by, "channel": how.channel}, how.granted
+        return pb.AskReply(approved=how.approved, granted=granted, **by)
 
     async def FollowNotices(
         self, request: pb.FollowNoticesRequest, context: Context

@@ -17,8 +17,8 @@ from guest.schedules import timing
 from guest.schedules.scheduler import Scheduler
 from guest.schedules.store import INSTRUCTIONS_MAX_CHARS, NAME_MAX_CHARS, Schedule, Slot
 
-NOT_IN_RUNS: Final = frozenset(FAMILIES["schedules"])
-"""Tools that no run has: what begins by itself makes nothing that does."""
+NOT_IN_RUNS: Final = frozenset((*FAMILIES["schedules"], *FAMILIES["egress"]))
+"""Tools that no run has: what begins by itself makes nothing that does, and opens nothing."""
 BUDGET_MAX_USD: Final = 1_000.0
 CONDITION_MAX_CHARS: Final = 500
 

@@ -95,6 +95,7 @@ _RESULTS: Final[Mapping[str, str]] = {
     "schedule_update": _SCHEDULE,
     "schedule_delete": "deleted",
     "schedule_runs": "runs",
+    "egress_propose": "answer",
 }
 
 

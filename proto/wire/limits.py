@@ -16,6 +16,9 @@ ID_PATTERN: Final = r"[A-Za-z0-9._-]{1,64}"
 
 NOTE_MAX_CHARS: Final = 16_000
 QUERY_MAX_CHARS: Final = 2_000
+PROPOSED_HOSTS_MAX: Final = 8
+ALWAYS: Final = "what this opens, and always in all others: the settings of this host will say so"
+"""The offer to a person that is the operator's alone."""
 CURSOR_MAX_CHARS: Final = 1_000
 TURN_TEXT_MAX_CHARS: Final = 100_000
 TOP_K_MAX: Final = 20

@@ -38,6 +38,7 @@ FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
         "schedule_delete",
         "schedule_runs",
     ),
+    "egress": ("egress_propose",),
 }
 
 DELEGATE: Final = "delegate"

@@ -23,8 +23,9 @@ import grpc
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from wire.errors import Code, WireError
-from wire.limits import ERROR_METADATA_KEY
+from wire.limits import ALWAYS, ERROR_METADATA_KEY
 from wire.status import from_rpc_error
+from wire.v1 import gateway_pb2
 
 from runner.access.agents import Agents, away
 from runner.access.scopes import METHODS, OWN, Method, Scope
@@ -279,6 +280,8 @@ class Callers:
         caller.check_user(user_id)
         method.check(caller.scopes)
         request = method.through(caller.channel, caller.scopes, request)
+        if isinstance(request, gateway_pb2.DecideRequest):
+            request.limited = not caller.operator
         return Replies(self, caller, user_id, method, request)
 
     def large(self, caller: Caller) -> asyncio.Semaphore:
@@ -382,7 +385,11 @@ class Replies:
         if reply is grpc.aio.EOF:
             self._callers.done(self._running)
             return None
-        return self._method.back(self._caller.scopes, self._method.reply.FromString(reply))
+        told: Any = self._method.reply.FromString(reply)
+        for asked in (*getattr(told, "approvals", ()), getattr(told, "approval", None)):
+            if asked is not None and ALWAYS in asked.offers and not self._caller.operator:
+                asked.offers.remove(ALWAYS)
+        return self._method.back(self._caller.scopes, told)
 
     def cancel(self) -> None:
         """End the call, also at the agent. Idempotent."""

@@ -39,6 +39,7 @@ PER_SECOND: Final = 200
 """Events of one guest: as many at once, and so many more each second."""
 OPEN_MAX: Final = 5_000
 BRINGING_MAX: Final = 64
+_ASKING: Final = ("guest", "proposal")
 _ABOUT_CHARS: Final = 300
 _NOTES_MAX: Final = 64
 _DURATION_MAX_MS: Final = 2**31
@@ -165,7 +166,7 @@ class Steps(Protocol):
 
 class CallRecorder(GuestWatcher):
     """Records the calls of one user's agent, passes its steps on, and asks `guests` for those that
-    it wants for MCP servers."""
+    it wants for MCP servers. `advise` answers what it proposes to open, and raises `WireError`."""
 
     def __init__(
         self, audit: AuditLog, steps: Steps | None = None, guests: Guests | None = None
@@ -174,6 +175,7 @@ class CallRecorder(GuestWatcher):
         self._steps = steps
         self._guests = guests
         self._bringing: set[asyncio.Task[None]] = set()
+        self.advise: Callable[[pb.EgressProposal], Awaitable[str]] | None = None
         self._open: dict[str, _Open] = {}
         self._syncing = asyncio.create_task(audit.keep_synced())
 
@@ -195,8 +197,8 @@ class CallRecorder(GuestWatcher):
             await write(pb.CallReportReply(wants_spans=self._steps is not None))
             async for event in call:
                 await self._pace.wait()
-                if event.HasField("guest") and len(self._bringing) < BRINGING_MAX:
-                    bringing = asyncio.create_task(self._bring(event.guest, write))
+                if event.WhichOneof("event") in _ASKING and len(self._bringing) < BRINGING_MAX:
+                    bringing = asyncio.create_task(self._bring(event, write))
                     self._bringing.add(bringing)
                     bringing.add_done_callback(self._bringing.discard)
                 elif (reply := self.recorded(event)) is not None:
@@ -206,8 +208,17 @@ class CallRecorder(GuestWatcher):
                 bringing.cancel()
             call.cancel()
 
-    async def _bring(self, wanted: pb.ToolGuestWanted, write: _Write) -> None:
-        if self._guests is not None and (reply := await self._guests(wanted)) is not None:
+    async def _bring(self, event: pb.CallReport, write: _Write) -> None:
+        reply: pb.CallReportReply | None = None
+        if self.advise is not None and event.HasField("proposal"):
+            try:
+                told = await self.advise(event.proposal)
+                reply = pb.CallReportReply(call_id=event.proposal.call_id, told=told)
+            except WireError as error:
+                reply = refused(event.proposal.call_id, error.brief)
+        elif self._guests is not None and event.HasField("guest"):
+            reply = await self._guests(event.guest)
+        if reply is not None:
             with suppress(grpc.RpcError, asyncio.InvalidStateError):
                 await write(reply)
 

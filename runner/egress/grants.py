@@ -44,6 +44,8 @@ class Grants:
             return False
         if opposite in grants:
             grants.remove(opposite)
+        for over in [each for each in grants if each.turn_id][: -GRANTS_MAX // 10]:
+            grants.remove(over)  # those of single turns make room
         if len(grants) >= GRANTS_MAX:
             raise HostError(
                 Code.RESOURCE_EXHAUSTED,
@@ -91,4 +93,5 @@ def _checked(role: str, grant: egress_pb2.EgressGrant) -> egress_pb2.EgressGrant
             f"{grant.rule[:80]!r} is not a rule: {error}",
             details='accepted: [METHODS ][scheme://]host[:port][/path], or "preset NAME"',
         ) from None
-    return egress_pb2.EgressGrant(rule=rule, denied=grant.denied, session_id=grant.session_id)
+    within = {"session_id": grant.session_id, "turn_id": grant.turn_id}
+    return egress_pb2.EgressGrant(rule=rule, denied=grant.denied, **within)

@@ -261,7 +261,7 @@ class EgressWatcher(GuestWatcher):
                 answer.reason = f"nobody could be asked: {visible_name(error.brief[:_TEXT_CHARS])}"
             else:
                 answer.allowed = reply.approved
-                answer.reason = "" if reply.approved else _why(reply)
+                answer.reason = "" if reply.approved else why_not(reply)
         return answer
 
 
@@ -322,7 +322,8 @@ def _request(question: pb.EgressQuestion) -> gateway_pb2.AskRequest | None:
     )
 
 
-def _why(reply: gateway_pb2.AskReply) -> str:
+def why_not(reply: gateway_pb2.AskReply) -> str:
+    """Why it was not allowed."""
     return {
         "person": "a person said no",
         "expiry": "a person was asked and did not answer in time",

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 import grpc
-from wire.egress import policy, rules
+from wire.egress import policy
 from wire.egress.loopback import LoopbackServer
 from wire.errors import Code, WireError
 from wire.status import answered
@@ -222,24 +222,23 @@ class EgressGuests:
             self.agents.launcher.configuration(reads=False), role
         )
         (rule, *_) = policy.rules_of(grant.rule)
-        scheme: policy.Scheme = "http" if rule.scheme == "http" else "https"
-        asked = policy.Attempt(
-            scheme, rule.host, rule.port or rules.DEFAULT_PORTS[scheme], "GET", "/"
-        )
-        verdict = policy.Policy.of(now).decide(asked, grant.session_id)
+        verdict = policy.Policy.of(now).decide(policy.attempt_by(rule), grant.session_id)
         if verdict.asks_for == grant.rule:
             self.agents.launcher.kept.grants.add(role, grant)
         elif verdict.decision != "allow":
             raise HostError(Code.FAILED_PRECONDITION, "the rules have changed since it was asked")
 
-    async def grant(self, role: str, grant: egress_pb2.EgressGrant, *, withdraw: bool) -> bool:
+    async def grant(
+        self, role: str, *wanted: egress_pb2.EgressGrant, withdraw: bool = False
+    ) -> bool:
         """Allow or deny something until the host ends, or take that back.
 
         Returns whether it changed anything. Raises like `reconfigure`, and `HostError` for what is
         no grant.
         """
         grants = self.agents.launcher.kept.grants
-        changed = grants.withdraw(role, grant) if withdraw else grants.add(role, grant)
+        change = grants.withdraw if withdraw else grants.add
+        changed = sum(change(role, each) for each in wanted) > 0
         if changed:
             (guest,) = (each for each in self if SERVED[each.role] == role)
             await guest.reconfigure()

@@ -36,6 +36,7 @@ from runner.config.users import check_servers
 from runner.egress.watcher import EgressWatcher
 from runner.errors import HostError, packages
 from runner.host import awake, projects
+from runner.host.advisor import advise, keep_rules
 from runner.host.control import ControlServer
 from runner.host.credentials import Credentials
 from runner.host.embedder import Embedder, EmbedderHome
@@ -641,6 +642,8 @@ class Host:
         watcher = CallRecorder(
             audit, self._telemetry, lambda wanted: self._guests.tools.wanted(wanted)
         )
+        keep = partial(keep_rules, self.config, self.user_id, self._environ)
+        watcher.advise = partial(advise, place, lambda: self._guests, keep)
         stack.push_async_callback(self._end, "audit log", watcher.close)
         made = partial(
             EgressWatcher,

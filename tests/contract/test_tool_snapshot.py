@@ -59,6 +59,7 @@ def test_all_tools_are_there() -> None:
         "schedule_update",
         "schedule_delete",
         "schedule_runs",
+        "egress_propose",
     ]
 
 

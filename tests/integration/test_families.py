@@ -35,7 +35,8 @@ from tests.support import parties
 from tests.support.gateway.gateways import run_turn
 
 TIER = Capabilities(tier="process", unsupported={})
-WITHOUT_SHELL = set(TOOLS) - {*FAMILIES["shell"], "delegate"}  # only turns have the latter
+WITHOUT_SHELL = set(TOOLS) - {*FAMILIES["shell"], *FAMILIES["egress"], "delegate"}
+"""Only turns have the latter."""
 NOBODY = cast("Context", None)
 
 

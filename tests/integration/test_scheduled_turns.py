@@ -100,6 +100,7 @@ async def test_a_run_with_nothing_to_tell_is_silent() -> None:
         ({"when": "soon"}, "when: 'soon' is not a time such as"),
         ({"when": "2020-01-01"}, "when: .* has passed"),
         ({"tools": ["schedule_create"]}, "tools: 'schedule_create' is not one of"),
+        ({"tools": ["egress_propose"]}, "tools: 'egress_propose' is not one of"),
         ({"budget_usd": -1.0}, "budget_usd: it must be from 0 to 1000"),
         ({"time_zone": "Mars"}, "time_zone: 'Mars' is not the IANA name"),
     ],

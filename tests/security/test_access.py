@@ -19,10 +19,12 @@ import pytest
 import pytest_asyncio
 from wire.errors import Code, WireError
 from wire.identity import Party
-from wire.limits import TOKEN_METADATA_KEY
+from wire.limits import ALWAYS, TOKEN_METADATA_KEY
 from wire.v1 import gateway_pb2 as pb
+from wire.v1.gateway_pb2_grpc import GatewayStub
 
 from runner.access import callers
+from runner.access.callers import Caller, Callers
 from runner.access.scopes import METHODS, Scope
 from runner.client.access import AccessFile
 from runner.config.models import Config
@@ -39,6 +41,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TOKEN = "each call carries a token of 256 random bits, compared by its hash"
 USER = "a token leads to the agent of its own user; no request names another"
+OPERATOR = "others are not shown the offer, and the gateway does not take it from them"
 SCOPE = "a table says for each method which scopes it needs"
 TLS = "where access files lead, the server has no port without TLS"
 CERTIFICATE = "an access file names the authority of the one server that gets the token"
@@ -159,6 +162,34 @@ async def test_a_turn_outlives_who_left_and_belongs_to_its_user(front: Front) ->
         (turn,) = (await stub.ListTurns(pb.ListTurnsRequest(running_only=True))).turns
         assert (turn.turn_id, turn.state) == ("left", "running")
         assert (await anext(aiter(stub.FollowTurn(following)))).text.text == "begun"
+
+
+@pytest.mark.attempt("keeping for good what only the operator may", stopped_by=OPERATOR)
+async def test_always_is_offered_to_the_operator_alone(front: Front) -> None:
+    async def asks(gateway: FakeGateway, _: pb.StartTurnRequest) -> AsyncIterator[Event]:
+        event = gateway.approval_event("network", "{}")
+        event.approval.offers[:] = ["here", ALWAYS]
+        gateway.open_approvals[-1].offers[:] = ["here", ALWAYS]
+        yield event
+        await asyncio.Event().wait()
+
+    async def offered(stub: Any, turn_id: str) -> list[list[str]]:
+        await stub.StartTurn(pb.StartTurnRequest(session_id="s", text="hi", turn_id=turn_id))
+        turn = stub.FollowTurn(pb.FollowTurnRequest(turn_id=turn_id))
+        event = await anext(aiter(turn))
+        listed = (await stub.ListApprovals(pb.ListApprovalsRequest())).approvals
+        turn.cancel()
+        approval_id = event.approval.approval_id
+        await stub.Decide(pb.DecideRequest(approval_id=approval_id, approved=True, offer=2))
+        return [[*each.offers] for each in (event.approval, listed[-1])]
+
+    front.alice.script = asks
+    async with stub_of(front.access("alice")) as stub:
+        assert await offered(stub, "of-alice") == [["here"], ["here"]]
+    async with Callers.locate(front.config) as all_callers:
+        at_home = GatewayStub(all_callers.agent(Caller.at_terminal("alice", "console")))
+        assert await offered(at_home, "at-home") == [["here", ALWAYS], ["here", ALWAYS]]
+    assert [each.limited for each in front.alice.decisions] == [True, False]
 
 
 @pytest.mark.attempt("calling a method for which the token has no scope", stopped_by=SCOPE)

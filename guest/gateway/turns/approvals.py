@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from wire.errors import Code
+from wire.limits import ALWAYS
 from wire.v1 import gateway_pb2 as pb
 
 from guest.agent.turn import Answer, Emit
@@ -86,32 +87,34 @@ class Approvals:
         self.on_ask(approval)
         return approval
 
-    async def decide(
-        self, approval_id: str, *, approved: bool, channel: str = "", offer: int = 0
-    ) -> bool:
-        """Decide for a person; false if nobody waits for this any more. With `offer` they allow
-        that one of the offers, from 1 on, for the session; it is kept before the call runs.
+    async def decide(self, request: pb.DecideRequest) -> bool:
+        """Decide for a person; false if nobody waits for this any more. With an `offer` they allow
+        that one of the offers, from 1 on; it is kept before the call runs, unless it is the
+        runner's to keep.
 
         Raises `GuestError`: INVALID_ARGUMENT for what is not offered, or else as `Grants.give`.
         """
-        approval = self._open.get(approval_id)
+        approved, channel, offer = request.approved, request.channel, request.offer
+        approval = self._open.get(request.approval_id)
         if approval is None:
             return False
-        if offer and not (approved and offer <= len(approval.offers)):
+        offered = [each for each in approval.offers if not request.limited or each.text != ALWAYS]
+        if offer and not (approved and offer <= len(offered)):
             raise GuestError(
                 Code.INVALID_ARGUMENT,
                 f"bad offer: {offer}" if approved else "who refuses a call allows nothing",
-                details=f"of this call {len(approval.offers)} are offered",
+                details=f"of this call {len(offered)} are offered",
             )
         if now() >= approval.request.expires_at:  # timers stand while a machine sleeps
             self._settle(approval, "expiry")
             return False
         granted = ""
         if offer:
-            chosen = approval.offers[offer - 1]
+            chosen = offered[offer - 1]
+            granted = chosen.text
+        if offer and chosen.mark:
             scope = session(approval.request.session_id)
             given = await self.grants.give(scope, [chosen], channel=channel)
-            granted = chosen.text
             if approval.decided.done():  # meanwhile
                 await self.grants.withdraw(given[0].grant_id, channel)
                 return False

@@ -32,7 +32,7 @@ from guest.memory.conversations.sessions import InUse
 from guest.memory.models import SessionNotFound, is_temporary, now
 from guest.memory.storage.availability import is_away
 from guest.memory.usage import UNITS_PER_DOLLAR, Amount
-from guest.tools.base import Approve, Ending, Tool, ToolContext
+from guest.tools.base import Approve, Ending, Offer, Tool, ToolContext
 from guest.watch import Spans
 
 if TYPE_CHECKING:
@@ -249,15 +249,14 @@ class Turns:
         turn = self._running.get(turn_id)
         return turn is not None and turn.cancel()
 
-    async def ask(
-        self, tool: str, arguments_json: str, question: str, *, session_id: str, turn_id: str
-    ) -> pb.ApprovalDecided:
+    async def ask(self, asked: pb.AskRequest) -> pb.ApprovalDecided:
         """Ask a person for something that a turn needs, while it goes on; those who follow it see
         the question. Without a `turn_id` the question is the session's alone.
 
         Raises `GuestError`: FAILED_PRECONDITION where that turn does not run in this session,
         RESOURCE_EXHAUSTED where too many wait.
         """
+        session_id, turn_id = asked.session_id, asked.turn_id
         turn = self._running.get(turn_id)
         if turn_id and (
             turn is None or turn.cancelling or turn.request.context.session_id != session_id
@@ -268,12 +267,13 @@ class Turns:
                 details=turn_id,
             )
         approval = self.approvals.ask(
-            tool,
-            arguments_json,
+            asked.tool,
+            asked.arguments_json,
             turn_id=turn_id,
             session_id=session_id,
             channel=turn.request.context.channel if turn is not None else "",
-            question=question,
+            question=asked.question,
+            offers=tuple(Offer(text, "", "") for text in asked.offers),
         )
         if turn is not None:
             turn.asked.add(approval)

@@ -62,13 +62,15 @@ class _Grant:
     rules: tuple[Rule, ...]
     denied: bool
     session_id: str
+    turn_id: str
 
-    def counts_in(self, session_id: str) -> bool:
-        return self.session_id in ("", session_id)
+    def counts_in(self, session_id: str, turn_id: str) -> bool:
+        return self.session_id in ("", session_id) and self.turn_id in ("", turn_id)
 
     @property
     def reason(self) -> str:
-        return "allowed for this session" if self.session_id else "allowed until the host ends"
+        within = "turn" if self.turn_id else "session"
+        return f"allowed for this {within}" if self.session_id else "allowed until the host ends"
 
 
 def rules_of(text: str) -> tuple[Rule, ...]:
@@ -80,6 +82,12 @@ def rules_of(text: str) -> tuple[Rule, ...]:
     if name not in PRESETS:
         raise ValueError(f"there is no such preset; presets are {', '.join(PRESETS)}")
     return _PRESET_RULES[name]
+
+
+def attempt_by(rule: Rule) -> Attempt:
+    """An attempt that the rule is about."""
+    scheme: Scheme = "http" if rule.scheme == "http" else "https"
+    return Attempt(scheme, rule.host, rule.port or DEFAULT_PORTS[scheme], "GET", "/")
 
 
 def spelled(text: str) -> str:
@@ -110,16 +118,17 @@ class Policy:
 
     def grant(self, grant: egress_pb2.EgressGrant) -> None:
         """Allow or deny something besides what the settings say. Raises `ValueError`."""
-        self._grants.add(_Grant(grant.rule, rules_of(grant.rule), grant.denied, grant.session_id))
+        within = (grant.denied, grant.session_id, grant.turn_id)
+        self._grants.add(_Grant(grant.rule, rules_of(grant.rule), *within))
 
-    def decide(self, attempt: Attempt, session_id: str) -> Verdict:
-        """The verdict on an attempt in a session; an empty id if it belongs to none."""
+    def decide(self, attempt: Attempt, session_id: str, turn_id: str = "") -> Verdict:
+        """The verdict on an attempt in a turn of a session; empty ids if it belongs to none."""
         try:
             host = hosts.canonical(attempt.host)
         except ValueError as error:
             return Verdict("deny", "", f"{attempt.host[:80]!r} is refused: {error}")
         path = Readings.of(attempt.path or "/")
-        grants = [each for each in self._grants if each.counts_in(session_id)]
+        grants = [each for each in self._grants if each.counts_in(session_id, turn_id)]
         return (
             self._denied(attempt, host, path, [each for each in grants if each.denied])
             or self._allowed(attempt, host, path, [each for each in grants if not each.denied])
@@ -179,7 +188,7 @@ class Policy:
             reason = f"the rule {partly[0]} allows other methods or paths of {where}"
         elif self._ask and session_id:
             scheme = "http" if attempt.scheme == "http" else "https"
-            asks_for = _preset_with(attempt, host) or f"{scheme}://{where}"
+            asks_for = preset_with(attempt, host) or f"{scheme}://{where}"
             return Verdict("ask", "", f"no rule names {where}", asks_for)
         elif self._ask:
             reason = f"no rule allows {where}, and outside of a session nobody can be asked"
@@ -199,7 +208,7 @@ def _parsed(text: str) -> Rule:
         raise ValueError(f"{text[:80]!r} is not a rule: {error}") from None
 
 
-def _preset_with(attempt: Attempt, host: str) -> str:
+def preset_with(attempt: Attempt, host: str) -> str:
     """The preset that allows an attempt; empty if there is none."""
     for name in PRESETS:
         for rule in rules_of(_PRESET + name):

@@ -232,6 +232,12 @@ PRESETS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
 }
 """The rules of each preset by its name."""
+PURPOSES: Final[Mapping[str, str]] = {
+    "preset pypi": "the package index and its file host",
+    "preset npm": "the package registry",
+    "preset debian": "Debian's packages",
+}
+"""What the hosts of presets are, where their names do not say it."""
 
 
 PREFIX: Final = "oxydra-credential-"

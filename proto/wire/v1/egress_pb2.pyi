@@ -301,20 +301,24 @@ class EgressGrant(_message.Message):
     RULE_FIELD_NUMBER: _builtins.int
     DENIED_FIELD_NUMBER: _builtins.int
     SESSION_ID_FIELD_NUMBER: _builtins.int
+    TURN_ID_FIELD_NUMBER: _builtins.int
     rule: _builtins.str
     denied: _builtins.bool
     session_id: _builtins.str
     """empty: all sessions"""
+    turn_id: _builtins.str
+    """empty: all of its turns"""
     def __init__(
         self,
         *,
         rule: _builtins.str = ...,
         denied: _builtins.bool = ...,
         session_id: _builtins.str = ...,
+        turn_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["denied", b"denied", "rule", b"rule", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["denied", b"denied", "rule", b"rule", "session_id", b"session_id", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

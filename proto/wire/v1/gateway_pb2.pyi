@@ -1012,7 +1012,7 @@ class ApprovalRequested(_message.Message):
     """what the person is shown: the question and all arguments, exactly"""
     @_builtins.property
     def offers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """what they may allow besides, for the session, in words"""
+        """what they may allow besides, and for how long, in words"""
 
     def __init__(
         self,
@@ -1053,7 +1053,7 @@ class ApprovalDecided(_message.Message):
     channel: _builtins.str
     """through which a person decided"""
     granted: _builtins.str
-    """what they allowed for the session"""
+    """the offer that they took"""
     def __init__(
         self,
         *,
@@ -1321,12 +1321,15 @@ class DecideRequest(_message.Message):
     APPROVED_FIELD_NUMBER: _builtins.int
     CHANNEL_FIELD_NUMBER: _builtins.int
     OFFER_FIELD_NUMBER: _builtins.int
+    LIMITED_FIELD_NUMBER: _builtins.int
     approval_id: _builtins.str
     approved: _builtins.bool
     channel: _builtins.str
     """through which a person acts; empty: "gateway" """
     offer: _builtins.int
     """which of the offers is allowed, from 1 on; 0: none, this call alone"""
+    limited: _builtins.bool
+    """who decides is not the operator; the runner says so, whatever a client does"""
     def __init__(
         self,
         *,
@@ -1334,10 +1337,11 @@ class DecideRequest(_message.Message):
         approved: _builtins.bool = ...,
         channel: _builtins.str = ...,
         offer: _builtins.int = ...,
+        limited: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "approved", b"approved", "channel", b"channel", "offer", b"offer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "approved", b"approved", "channel", b"channel", "limited", b"limited", "offer", b"offer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3552,6 +3556,7 @@ class CallReport(_message.Message):
     LOST_CALLS_FIELD_NUMBER: _builtins.int
     SPANS_FIELD_NUMBER: _builtins.int
     GUEST_FIELD_NUMBER: _builtins.int
+    PROPOSAL_FIELD_NUMBER: _builtins.int
     lost_calls: _builtins.int
     """that changed nothing, and for which there was no room"""
     @_builtins.property
@@ -3562,6 +3567,8 @@ class CallReport(_message.Message):
     def spans(self) -> Global___SpanBatch: ...
     @_builtins.property
     def guest(self) -> Global___ToolGuestWanted: ...
+    @_builtins.property
+    def proposal(self) -> Global___EgressProposal: ...
     def __init__(
         self,
         *,
@@ -3570,12 +3577,13 @@ class CallReport(_message.Message):
         lost_calls: _builtins.int = ...,
         spans: Global___SpanBatch | None = ...,
         guest: Global___ToolGuestWanted | None = ...,
+        proposal: Global___EgressProposal | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "ended", b"ended", "event", b"event", "guest", b"guest", "lost_calls", b"lost_calls", "spans", b"spans"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "ended", b"ended", "event", b"event", "guest", b"guest", "lost_calls", b"lost_calls", "proposal", b"proposal", "spans", b"spans"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "ended", b"ended", "event", b"event", "guest", b"guest", "lost_calls", b"lost_calls", "spans", b"spans"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "ended", b"ended", "event", b"event", "guest", b"guest", "lost_calls", b"lost_calls", "proposal", b"proposal", "spans", b"spans"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["begun", "ended", "lost_calls", "spans", "guest"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["begun", "ended", "lost_calls", "spans", "guest", "proposal"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -3607,6 +3615,44 @@ class ToolGuestWanted(_message.Message):
 Global___ToolGuestWanted: _TypeAlias = ToolGuestWanted  # noqa: Y015
 
 @_typing.final
+class EgressProposal(_message.Message):
+    """The agent would have a person asked to open these hosts to commands, after refusals."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    TURN_ID_FIELD_NUMBER: _builtins.int
+    HOSTS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    call_id: _builtins.str
+    """of the reply that has the answer"""
+    session_id: _builtins.str
+    turn_id: _builtins.str
+    reason: _builtins.str
+    """in the agent's words"""
+    @_builtins.property
+    def hosts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """each with a port, if it is not the usual one"""
+
+    def __init__(
+        self,
+        *,
+        call_id: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        turn_id: _builtins.str = ...,
+        hosts: _abc.Iterable[_builtins.str] | None = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "hosts", b"hosts", "reason", b"reason", "session_id", b"session_id", "turn_id", b"turn_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EgressProposal: _TypeAlias = EgressProposal  # noqa: Y015
+
+@_typing.final
 class CallReportReply(_message.Message):
     """The runner's word on events, in their order."""
 
@@ -3618,6 +3664,7 @@ class CallReportReply(_message.Message):
     RESOLUTION_FIELD_NUMBER: _builtins.int
     WANTS_SPANS_FIELD_NUMBER: _builtins.int
     GUEST_FIELD_NUMBER: _builtins.int
+    TOLD_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
     """of a CallBegun that is recorded; empty: the stream begins"""
     refused: _builtins.str
@@ -3626,6 +3673,8 @@ class CallReportReply(_message.Message):
     resolution: _builtins.str
     wants_spans: _builtins.bool
     """of the reply that begins the stream: whether anybody reads spans"""
+    told: _builtins.str
+    """what came of a proposal"""
     @_builtins.property
     def guest(self) -> _bootstrap_pb2.Link:
         """where the guest of an MCP server is"""
@@ -3639,10 +3688,11 @@ class CallReportReply(_message.Message):
         resolution: _builtins.str = ...,
         wants_spans: _builtins.bool = ...,
         guest: _bootstrap_pb2.Link | None = ...,
+        told: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["guest", b"guest"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "details", b"details", "guest", b"guest", "refused", b"refused", "resolution", b"resolution", "wants_spans", b"wants_spans"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "details", b"details", "guest", b"guest", "refused", b"refused", "resolution", b"resolution", "told", b"told", "wants_spans", b"wants_spans"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3866,6 +3916,7 @@ class AskRequest(_message.Message):
     SESSION_ID_FIELD_NUMBER: _builtins.int
     TURN_ID_FIELD_NUMBER: _builtins.int
     QUESTION_FIELD_NUMBER: _builtins.int
+    OFFERS_FIELD_NUMBER: _builtins.int
     tool: _builtins.str
     """"network" """
     arguments_json: _builtins.str
@@ -3874,6 +3925,10 @@ class AskRequest(_message.Message):
     """empty: no turn asks"""
     question: _builtins.str
     """one sentence, for the person"""
+    @_builtins.property
+    def offers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """as in ApprovalRequested"""
+
     def __init__(
         self,
         *,
@@ -3882,10 +3937,11 @@ class AskRequest(_message.Message):
         session_id: _builtins.str = ...,
         turn_id: _builtins.str = ...,
         question: _builtins.str = ...,
+        offers: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments_json", b"arguments_json", "question", b"question", "session_id", b"session_id", "tool", b"tool", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments_json", b"arguments_json", "offers", b"offers", "question", b"question", "session_id", b"session_id", "tool", b"tool", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3898,20 +3954,24 @@ class AskReply(_message.Message):
     APPROVED_FIELD_NUMBER: _builtins.int
     BY_FIELD_NUMBER: _builtins.int
     CHANNEL_FIELD_NUMBER: _builtins.int
+    GRANTED_FIELD_NUMBER: _builtins.int
     approved: _builtins.bool
     by: _builtins.str
     """as in ApprovalDecided"""
     channel: _builtins.str
+    granted: _builtins.str
+    """as in ApprovalDecided"""
     def __init__(
         self,
         *,
         approved: _builtins.bool = ...,
         by: _builtins.str = ...,
         channel: _builtins.str = ...,
+        granted: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approved", b"approved", "by", b"by", "channel", b"channel"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approved", b"approved", "by", b"by", "channel", b"channel", "granted", b"granted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -97,6 +97,7 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
         self.files: dict[str, bytes] = {}
         self.left: list[str] = []
         self.approvals: dict[str, asyncio.Future[bool]] = {}
+        self.decisions: list[gateway_pb2.DecideRequest] = []
         self.open_approvals: list[gateway_pb2.ApprovalRequested] = []
         self.running: dict[str, gateway_pb2.Turn] = {}
         self.ended: list[gateway_pb2.Turn] = []
@@ -465,6 +466,7 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
         return gateway_pb2.ListApprovalsReply(approvals=waiting)
 
     async def Decide(self, request: Any, context: Any) -> gateway_pb2.DecideReply:
+        self.decisions.append(request)
         waiting = self.approvals.get(request.approval_id)
         if waiting is None or waiting.done():
             return gateway_pb2.DecideReply(accepted=False)

@@ -23,7 +23,7 @@ UNCHECKED = set(
     """
     client time_zone attachments client_tools form path upload_id offset data name lines call_id
     paths after before auth_token provider key missing spec shell egress embedder refused details
-    resolution offer budget_usd day_usd""".split()  # noqa: SIM905 - readable as prose
+    resolution offer budget_usd day_usd told guest""".split()  # noqa: SIM905 - readable as prose
 )
 """What is checked where it is used, refers to what may not be there, or comes from the runner."""
 

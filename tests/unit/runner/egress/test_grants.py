@@ -55,6 +55,17 @@ def test_what_is_no_grant(role: str, grant: EgressGrant) -> None:
         assert refused.value.code is Code.INVALID_ARGUMENT
 
 
+def test_those_of_single_turns_make_room_for_each_other() -> None:
+    grants = Grants()
+    grants.add("shell", PYPI)
+    for number in range(2 * GRANTS_MAX):
+        turn = EgressGrant(rule="example.org", session_id="s", turn_id=f"turn-{number}")
+        assert grants.add("shell", turn)
+    kept = grants.of("shell")
+    assert len(kept) <= GRANTS_MAX // 10 + 2
+    assert (kept[0], kept[-1].turn_id) == (PYPI, f"turn-{2 * GRANTS_MAX - 1}")
+
+
 def test_their_number_is_bounded() -> None:
     grants = Grants()
     for number in range(GRANTS_MAX):

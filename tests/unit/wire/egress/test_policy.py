@@ -134,6 +134,16 @@ def test_grants_of_all_sessions_and_against_the_settings() -> None:
     assert granted.decide(Attempt("tunnel", "secret.example.org", 443), "s").decision == "deny"
 
 
+def test_a_grant_for_a_turn_opens_nothing_in_another_one() -> None:
+    granted = policy()
+    granted.grant(egress_pb2.EgressGrant(rule="preset pypi", session_id="s", turn_id="t1"))
+    assert granted.decide(PIP, "s", "t1") == Verdict(
+        "allow", "preset pypi", "allowed for this turn"
+    )
+    for session_id, turn_id in (("s", "t2"), ("s", ""), ("other", "t1"), ("", "")):
+        assert granted.decide(PIP, session_id, turn_id).decision == "deny"
+
+
 @pytest.mark.parametrize("host", ["2130706433", "0x7f.1", "127.1", "[::ffff:1.2.3.4]", "a b", ""])
 def test_hosts_with_several_readings_are_refused(host: str) -> None:
     verdict = policy("*", ask=True).decide(Attempt("tunnel", host, 443), "s")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from wire.errors import Code, WireError
+from wire.limits import ALWAYS
 from wire.v1 import gateway_pb2
 
 from guest.agent.turn import AskClient, Emit, Outcome, TurnRequest
@@ -13,7 +14,7 @@ from guest.errors import GuestError, StorageError, ToolError
 from guest.gateway.turns.approvals import Approvals
 from guest.gateway.turns.registry import KEPT_TURNS, RUNNING_MAX, Turn, Turns
 from guest.memory.conversations.sessions import InUse
-from guest.tools.base import Approve, Arguments, Safety, Tool, ToolContext, ToolOutput
+from guest.tools.base import Approve, Arguments, Offer, Safety, Tool, ToolContext, ToolOutput
 
 Body = Callable[[TurnRequest, Emit, Approve | None], Awaitable[Outcome]]
 
@@ -238,7 +239,26 @@ async def test_an_approval_is_withdrawn_with_its_turn() -> None:
     assert (decided.decided.by, decided.decided.approved) == ("cancelled", False)
     assert failed.failed.code == "cancelled"
     assert not approvals.list()
-    assert not await approvals.decide(approval.approval_id, approved=True)
+    assert not await approvals.decide(
+        gateway_pb2.DecideRequest(approval_id=approval.approval_id, approved=True)
+    )
+
+
+async def test_what_is_the_operators_is_taken_by_nobody_else_and_is_no_grant() -> None:
+    approvals = Approvals(60)
+    offers = (Offer("here", "", ""), Offer(ALWAYS, "", ""))
+    for limited in (True, False):
+        approval = approvals.ask("network", "{}", session_id="s", offers=offers)
+        request = gateway_pb2.DecideRequest(
+            approval_id=approval.request.approval_id, approved=True, offer=2, limited=limited
+        )
+        if limited:
+            with pytest.raises(GuestError, match="bad offer: 2"):
+                await approvals.decide(request)
+            request.offer = 1
+        assert await approvals.decide(request)
+        assert approval.decided.result().granted == ("here" if limited else ALWAYS)
+    assert approvals.grants.list() == []
 
 
 async def test_of_two_who_decide_at_once_the_first_does_and_all_are_told() -> None:
@@ -246,8 +266,12 @@ async def test_of_two_who_decide_at_once_the_first_does_and_all_are_told() -> No
     turns = TurnsOfAlice(asks, approvals)
     turn, approval = await asked(turns)
     assert turn.state == "waiting"
-    assert await approvals.decide(approval.approval_id, approved=False, channel="web")
-    assert not await approvals.decide(approval.approval_id, approved=True, channel="cli")
+    assert await approvals.decide(
+        gateway_pb2.DecideRequest(approval_id=approval.approval_id, approved=False, channel="web")
+    )
+    assert not await approvals.decide(
+        gateway_pb2.DecideRequest(approval_id=approval.approval_id, approved=True, channel="cli")
+    )
     events = await read(turn)
     assert events[-1].completed.text == "refused"
     (told,) = [event.decided for event in events if event.HasField("decided")]
