@@ -56,6 +56,7 @@ from guest.tools.schedules import schedule_tools
 from guest.tools.shell.background import BackgroundCommands
 from guest.tools.shell.client import ShellClient
 from guest.tools.shell.tool import shell_tools
+from guest.tools.web import web_tools
 from guest.watch import CallReporter
 
 if TYPE_CHECKING:
@@ -117,6 +118,7 @@ def gateway(
     tools = [
         *tools_of_memory(memory, settings.memory.typed_scope),
         *file_tools(roots, roots.paths.told, documents),
+        *web_tools(shell, config.shell.unavailable_reason, settings.tools.web_search),
         delegation.tool(),
         *schedule_tools(book),
     ]

@@ -150,7 +150,7 @@ def _pdf(path: Path) -> Document:
     import pypdfium2
     from pypdfium2.raw import FPDF_PAGEOBJ_IMAGE
 
-    pdf = pypdfium2.PdfDocument(path)
+    pdf = pypdfium2.PdfDocument(path.open("rb"))
 
     def text(number: int) -> str:
         page = pdf[number - 1]

@@ -13,7 +13,7 @@ from typing import Final
 
 from wire.disk import held
 from wire.errors import Code, WireError
-from wire.tools import READER
+from wire.tools import PAGE_READER, READER
 
 from shell_daemon.limits import PATH
 
@@ -24,6 +24,7 @@ _EXECUTABLE: Final = (b"\x7fELF", b"#!")
 """How a file begins that the kernel runs by itself; a shell runs others as scripts."""
 _OURS: Final = Path(sys.prefix, "bin")
 """Where programs of our own are, which no command has as a word."""
+_READERS: Final = {READER: "reader.read", PAGE_READER: "reader.page"}
 _ASKING_S: Final = 10.0
 
 
@@ -61,8 +62,8 @@ class Programs:
             alone = None if variables else self._alone(command)
             return alone or Program(self._shell, (self._shell, "-c", command))
         name = words[0]
-        if name == READER:
-            reading = (sys.executable, "-I", "-B", "-m", "reader.read", *words[1:])
+        if name in _READERS:
+            reading = (sys.executable, "-I", "-B", "-m", _READERS[name], *words[1:])
             return Program(reading[0], reading)
         file = name if "/" in name else shutil.which(name, path=f"{PATH}:{_OURS}")
         if file is None:

@@ -23,6 +23,7 @@ from guest.tools.memory.working import working_memory_tools
 from guest.tools.results import result_schema
 from guest.tools.schedules import schedule_tools
 from guest.tools.shell.tool import shell_tools
+from guest.tools.web import web_tools
 
 ROOT = Path(__file__).resolve().parent.parent
 SNAPSHOT = ROOT / "tests" / "contract" / "tools.json"
@@ -43,6 +44,7 @@ def all_tools() -> list[Tool]:
         *typed_memory_tools(nothing),
         *reminder_tools(nothing),
         *working_memory_tools(nothing),
+        *web_tools(None, "", "https://searx.example"),
         Delegation(nothing, nothing).tool(),
         *schedule_tools(nothing),
         proposing_tool(nothing),

@@ -339,7 +339,7 @@ class ToolsSettings(Section):
     """`[tools]`: which tools are on or off, who approves Privileged ones, how long a result may be.
     The name of a tool overrides that of its family; see `wire.tools`. A call that nobody has
     approved after `approval_wait_s` is refused. A file that a person brings into /shared has at
-    most `upload_max_mb`."""
+    most `upload_max_mb`. `web_search` is a SearXNG server, which the shell guest asks."""
 
     enabled: ToolNames = ()
     disabled: ToolNames = ()
@@ -347,6 +347,9 @@ class ToolsSettings(Section):
     approval_wait_s: Annotated[float, number(1, 604_800, "of seconds ")] = 3600
     upload_max_mb: Annotated[int, count(1, 100_000)] = 100
     max_output_bytes: Annotated[int, count(256, 1024 * 1024)] = TOOL_OUTPUT_MAX_BYTES
+    web_search: Annotated[
+        str, text("http://… or https://…", r"^(https?://[^\s@?#\x00]+)?$", max_length=1024)
+    ] = ""
 
     @property
     def off(self) -> frozenset[str]:

@@ -30,6 +30,7 @@ FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
         "write_session_handoff",
         "scratch_note",
     ),
+    "web": ("web_fetch", "web_search"),
     "delegation": ("delegate",),
     "schedules": (
         "schedule_create",
@@ -43,6 +44,8 @@ FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
 
 DELEGATE: Final = "delegate"
 
+PAGE_READER: Final = "oxydra-page-reader"
+"""The same for a page of the web, or a search."""
 READER: Final = "oxydra-reader"
 """What the shell guest is asked to run to read a document; its daemon knows where that is."""
 

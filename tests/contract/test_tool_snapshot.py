@@ -53,6 +53,8 @@ def test_all_tools_are_there() -> None:
         "write_memory",
         "write_session_handoff",
         "scratch_note",
+        "web_fetch",
+        "web_search",
         "delegate",
         "schedule_create",
         "schedule_list",

@@ -35,8 +35,8 @@ from tests.support import parties
 from tests.support.gateway.gateways import run_turn
 
 TIER = Capabilities(tier="process", unsupported={})
-WITHOUT_SHELL = set(TOOLS) - {*FAMILIES["shell"], *FAMILIES["egress"], "delegate"}
-"""Only turns have the latter."""
+WITHOUT_SHELL = set(TOOLS) - {*FAMILIES["shell"], *FAMILIES["egress"], "delegate", "web_search"}
+"""A `delegate` is of turns alone, and a search needs a server."""
 NOBODY = cast("Context", None)
 
 

@@ -15,7 +15,11 @@ from tests.support.guests.engine import GUEST_UID
 
 _PREFIX: Final = "oxydra-internet-test"
 _REPOSITORY: Final = Path(__file__).parents[3]
-_PROGRAMS: Final = {"agent": "guest", "shell": "shell_daemon", "egress": "egress"}
+_PROGRAMS: Final = {
+    "agent": ("guest",),
+    "shell": ("shell_daemon", "reader"),
+    "egress": ("egress",),
+}
 _SITE: Final = "/opt/oxydra/lib/python3.11/site-packages"
 _CLASSIC_BUILDER = {**os.environ, "DOCKER_BUILDKIT": "0"}
 
@@ -23,13 +27,13 @@ _CLASSIC_BUILDER = {**os.environ, "DOCKER_BUILDKIT": "0"}
 @cache
 def images_of_this_checkout() -> str:
     """What the settings call them; built once."""
-    for role, program in _PROGRAMS.items():
+    for role, programs in _PROGRAMS.items():
         base = f"oxydra-{role}:{version('oxydra')}"
         known = subprocess.run(["docker", "image", "inspect", base], capture_output=True)
         if known.returncode != 0:
             pytest.fail(f"no image {base}: runner images build")
         with tempfile.TemporaryDirectory() as context:
-            for directory, name in ((program, program), ("proto/wire", "wire")):
+            for directory, name in (*zip(programs, programs, strict=True), ("proto/wire", "wire")):
                 shutil.copytree(
                     _REPOSITORY / directory,
                     Path(context, "new", name),
@@ -38,7 +42,7 @@ def images_of_this_checkout() -> str:
             steps = (
                 f"FROM {base}",
                 "USER 0",
-                f"RUN rm -rf {_SITE}/{program} {_SITE}/wire",
+                f"RUN cd {_SITE} && rm -rf {' '.join(programs)} wire",
                 f"COPY new {_SITE}",
                 f"USER {GUEST_UID}",
             )
