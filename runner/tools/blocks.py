@@ -14,7 +14,18 @@ from runner.tools.drafts import Draft
 
 BLOCK_MAX_CHARS: Final = 256 * 1024
 _URLS: Final = ("url", "serverUrl", "httpUrl")
-_KNOWN: Final = {*_URLS, "command", "args", "env", "headers", "type", "transport", "name", "allow"}
+_KNOWN: Final = {
+    *_URLS,
+    "command",
+    "args",
+    "env",
+    "headers",
+    "type",
+    "transport",
+    "name",
+    "allow",
+    "shared",
+}
 _SECRET: Final = re.compile(r"(?i)key|token|secret|passw|credential|auth|(^|_)pat(_|$)")
 _PASSWORD: Final = re.compile(r"://[^/\s@]*:[^/\s@]+@")
 _FILLED_IN: Final = re.compile(r"\$\{[^{}]*\}")
@@ -25,7 +36,7 @@ _INSTALLS_S: Final = 180
 
 def read_block(text: str) -> list[Draft]:
     """The servers of a block: `mcpServers` (Claude, Cursor), `servers` (VS Code), or one with its
-    `name`. Our own `allow` is a list of rules for what it may reach.
+    `name`. Ours are `allow`, rules for what it may reach, and `shared`, "ro" or "rw".
 
     Raises `ConfigError` for what cannot run here, with the reason.
     """
@@ -62,6 +73,7 @@ def _draft(given: str, server: dict[str, Any]) -> Draft:
     else:
         words = [str(server["command"]), *map(str, server.get("args") or ())]
         made = _program(name, words, notes) | {"env": plain, "secret_env": secret}
+        made |= {"shared": server["shared"]} if "shared" in server else {}
         if allow := server.get("allow"):
             made["egress"] = made.get("egress", {}) | {"allow": list(allow)}
     used = {key: value for key, value in made.items() if value}
@@ -83,7 +95,7 @@ def _program(name: str, words: list[str], notes: list[str]) -> dict[str, Any]:
     if program == "npx" and not {"-y", "--yes"} & {*args}:
         args = ["-y", *args]
     made: dict[str, Any] = {"command": command, "args": args, "isolated": True}
-    if any(each.startswith("/shared") for each in args):
+    if any("/shared" in each for each in args):
         made["shared"] = "rw"
     if source := _PACKAGES.get(program):
         made |= {"start_timeout_s": _INSTALLS_S, "egress": {"presets": [source]}}

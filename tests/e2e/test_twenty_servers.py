@@ -45,7 +45,7 @@ seconds after those of the one above, with all packages fetched.
 | server | way | tools | call | result | seconds | may reach |
 |---|---|---|---|---|---|---|
 """
-GUARD_S: Final = 900.0
+GUARD_S: Final = 240.0
 GIVEN_S: Final = 120.0
 
 
@@ -137,7 +137,7 @@ SERVERS: Final = {
         "uvx mcp-server-calculator==0.2.1", "calculate", "42", {"expression": "6*7"}
     ),
     "excel": Tried(
-        "uvx excel-mcp-server==2.2.2 stdio --root /shared",
+        "uvx excel-mcp-server==2.2.2 stdio",
         "create_workbook",
         "book.xlsx",
         {"path": "/shared/book.xlsx"},
@@ -148,7 +148,7 @@ SERVERS: Final = {
     ),
     "clock": Tried("uvx mcp-simple-timeserver==3.3.2", "get_utc", "UTC Time"),
     "markitdown": Tried(
-        "uvx markitdown-mcp==0.0.1a8 /shared",
+        "uvx markitdown-mcp==0.0.1a8",
         "convert_to_markdown",
         "# Heading",
         {"uri": "file:///shared/page.html"},
@@ -170,6 +170,10 @@ SERVERS: Final = {
 }
 
 
+SEES_FILES: Final = ("excel", "markitdown")
+"""Those that are told of files only when they are called."""
+
+
 def added(directory: Path) -> Config:
     """The settings, as `runner tools add --json` writes them."""
     file = directory / "runner.toml"
@@ -177,7 +181,8 @@ def added(directory: Path) -> Config:
     servers = {}
     for name, tried in SERVERS.items():
         command, *args = tried.words.split()
-        servers[name] = {"command": command, "args": args, "env": tried.env}
+        given = {"command": command, "args": args, "env": tried.env}
+        servers[name] = given | ({"shared": "rw"} if name in SEES_FILES else {})
     words = (sys.executable, "-m", "runner.cli", "--config", str(file), "tools", "add")
     done = subprocess.run(
         [*words, "--json", "-", "--yes"],

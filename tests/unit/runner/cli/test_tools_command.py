@@ -64,6 +64,8 @@ def test_uvx_reaches_its_index_and_what_the_block_allows_and_shared_is_told_by_a
     found = settings_of(block(**given))
     assert found["egress"] == {"presets": ["pypi"], "allow": ["https://a.example"]}
     assert found["shared"] == "rw"
+    inside = block(command="uvx", args=["it==1", "--dsn=sqlite:///shared/a"], shared="ro")
+    assert settings_of(inside)["shared"] == "ro"
     plain = settings_of(block(command="python3", args=["-m", "it"]))
     assert plain == {"command": "python3", "args": ["-m", "it"], "isolated": True}
 
