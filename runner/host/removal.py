@@ -20,6 +20,7 @@ from runner.host.runtime import LastStart, Runtime, host_lock, load_state
 from runner.projects.mapped import MappedMounts
 from runner.tiers.base import TierDriver
 from runner.tiers.drivers import driver_for, tier_of
+from runner.tools import drafts
 from runner.workspace import logins
 from runner.workspace.beneath import clear
 from runner.workspace.database_file import resolve_db_path
@@ -158,6 +159,7 @@ async def remove(config: Config, user_id: str) -> None:
         audit.begun.unlink(missing_ok=True)
         forget(config, user_id)
         logins.forget(user_id)
+        drafts.forget(user_id)
         _remove_tree(runtime.directory)
 
 

@@ -128,12 +128,22 @@ def _changes(settings: Mapping[str, Any], user_id: str) -> dict[Key, object]:
     return {(*own, *key): value for key, value in found.items()}
 
 
+def forget(user_id: str) -> None:
+    """Delete the keys that were stored for a user alone."""
+    for path in variable_file("").glob(f"*_{_mark(user_id)}"):
+        path.unlink(missing_ok=True)
+
+
+def _mark(user_id: str) -> str:
+    """What the variables of a user's own keys end with."""
+    general = user_id in ("", DEFAULT_USER_ID)
+    return "" if general else hashlib.sha256(user_id.encode()).hexdigest()[:8].upper()
+
+
 def _variable(user_id: str, server: str, name: str) -> str:
     """The variable of the runner's under which a key is stored: another one for each user."""
-    mark = (
-        "" if user_id in ("", DEFAULT_USER_ID) else hashlib.sha256(user_id.encode()).hexdigest()[:8]
-    )
-    return re.sub(r"\W", "_", f"{name}_of_{server}_{mark}", flags=re.ASCII).upper().rstrip("_")
+    whole = f"{name}_of_{server}_{_mark(user_id)}"
+    return re.sub(r"\W", "_", whole, flags=re.ASCII).upper().rstrip("_")
 
 
 def keys_of(server: McpServerSettings) -> dict[str, str]:

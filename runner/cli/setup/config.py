@@ -24,6 +24,7 @@ from runner.config.loading import LoadedSettings, find_file, own_file
 from runner.config.positions import lines_of
 from runner.errors import ConfigError, HostError
 from runner.workspace.configuration_file import HEAD, Changes, change_file, replace_file
+from runner.workspace.keys import variable_file
 
 config = typer.Typer()
 
@@ -157,6 +158,8 @@ def _without_secrets(key: Key, value: Any, environ: Mapping[str, str]) -> tuple[
     if (name.endswith("_env") or table.endswith("_env")) and value:
         if value in environ:
             return value, "(set)"
+        if variable_file(value).exists():
+            return value, "(stored)"
         if _ENV_NAME.fullmatch(value):
             return value, "(not set)"
         return "…", "(not shown: it does not look like the name of a variable, and none is set)"

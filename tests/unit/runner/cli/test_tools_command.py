@@ -11,7 +11,7 @@ from wire.settings import McpServerSettings
 
 from runner.config.loading import load_settings
 from runner.tools.blocks import read_block
-from runner.tools.drafts import preset, presets
+from runner.tools.drafts import forget, preset, presets
 from runner.workspace.credentials import read_server_secrets
 from runner.workspace.keys import variable_file
 from tests.unit.runner.cli.conftest import RunCommand
@@ -165,19 +165,27 @@ def test_no_key_is_written_into_the_configuration(
     assert "there is no preset far" in done.err
 
 
+TWO = ("a-b", "a_b")
+
+
 def test_a_user_has_keys_and_servers_of_their_own(
     run_command: RunCommand, tmp_path: Path, file: Path
 ) -> None:
-    for user, token in (("a-b", "key-of-a-b"), ("a_b", "key-of-a_b")):
-        text = block(command="npx", args=["x@1.0.0"], env={"API_KEY": token})
+    for user in TWO:
+        text = block(command="npx", args=["x@1.0.0"], env={"API_KEY": f"key-of-{user}"})
         (tmp_path / "block.json").write_text(text)
         done = run_command("--user", user, "tools", "add", "--json", "block.json", "--yes")
         assert (done.code, done.err) == (0, "")
     config = load_settings().config
     assert config.mcp.servers == {}
-    for user in ("a-b", "a_b"):
+    for user in TWO:
         found = read_server_secrets(config.for_user(user).mcp, {})
         assert found == {"it/API_KEY": f"key-of-{user}"}
+    names = [config.for_user(user).mcp.servers["it"].secret_env["API_KEY"] for user in TWO]
+    assert f'"{names[0]}" (stored)' in run_command("--user", "a-b", "config", "show").out
+    for user in ("default", "a-b"):
+        forget(user)
+    assert [variable_file(name).exists() for name in names] == [False, True]
 
 
 def test_a_key_that_the_block_does_not_have_is_a_variable_or_is_asked_for(
