@@ -130,6 +130,10 @@ BRIEF: Final[Mapping[str, tuple[str, dict[str, str]]]] = {
         {"url": "https://…", "offset": "next_offset, for more"},
     ),
     "web_search": ("Searches the web: looks something up online, on the internet.", {"query": ""}),
+    "egress_propose": (
+        "Asks the user to open hosts that commands were refused, as no rule allows them.",
+        {"hosts": "as refused", "reason": "what for"},
+    ),
     DELEGATE: (
         "Hands a task to a sub-agent and gives its answer. Several calls work side by side.",
         {

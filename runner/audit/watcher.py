@@ -215,7 +215,8 @@ class CallRecorder(GuestWatcher):
                 told = await self.advise(event.proposal)
                 reply = pb.CallReportReply(call_id=event.proposal.call_id, told=told)
             except WireError as error:
-                reply = refused(event.proposal.call_id, error.brief)
+                why = "; ".join(filter(None, (error.brief, error.details, error.resolution)))
+                reply = refused(event.proposal.call_id, why)
         elif self._guests is not None and event.HasField("guest"):
             reply = await self._guests(event.guest)
         if reply is not None:

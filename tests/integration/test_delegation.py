@@ -157,18 +157,19 @@ async def _pressed(_: ToolContext, __: Nothing) -> ToolOutput:
 BUTTON = Tool("press", "Presses.", Nothing, Safety.PRIVILEGED, 10.0, _pressed)
 
 
-async def test_it_makes_no_schedule_whose_runs_could_do_more() -> None:
+@pytest.mark.parametrize("name", ["schedule_create", "egress_propose"])
+async def test_it_makes_no_schedule_whose_runs_could_do_more_and_opens_nothing(name: str) -> None:
     async def child(_: str, told: list[str]) -> AsyncIterator[Any]:
-        yield " | ".join(told) if told else calls(("schedule_create", {"text": "x"}))
+        yield " | ".join(told) if told else calls((name, {"text": "x"}))
 
-    tasks: Tasks = [{"task": "later"}, {"task": "later", "tools": ["schedule_create"]}]
-    create = dataclasses.replace(BUTTON, name="schedule_create")
+    tasks: Tasks = [{"task": "later"}, {"task": "later", "tools": [name]}]
+    create = dataclasses.replace(BUTTON, name=name)
     async with open_gateways(with_model=boss(tasks, child), tools=[create]) as gateways:
         alice = await gateways.serve("alice")
         await alice.session("s")
         told = await alice.answer("s", "go")
-        assert told.count("Unknown tool name: 'schedule_create'") == 1
-        assert told.count("tools: a sub-agent cannot have schedule_create;") == 1
+        assert told.count(f"Unknown tool name: '{name}'") == 1
+        assert told.count(f"tools: a sub-agent cannot have {name};") == 1
 
 
 @pytest.mark.parametrize("approved", [True, False])
