@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import socket
 import sys
 import tempfile
@@ -21,12 +22,12 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
+from wire.tools import SESSION_META
+
 HELD_MAX: Final = 32
 """How many requests wait at once, and how many lines a result tells; the oldest requests make room,
 and fail."""
 SERVER: Final = "npx -y @playwright/mcp@0.0.83"
-SESSION: Final = "oxydra/session"
-"""Where a call says in which conversation it is made."""
 _LINE_MAX: Final = 64 * 1024 * 1024
 _SHOWN_CHARS: Final = 200
 _LEFT: Final = (OSError, ValueError, EOFError, asyncio.CancelledError)
@@ -138,54 +139,52 @@ class Guard:
         self.send("Fetch.failRequest", {"requestId": number, "errorReason": "BlockedByClient"})
 
 
-class Chromium:
-    """Chromium, spoken to over a socket pair. `endpoint` is where Playwright's server connects."""
+async def _chromium(
+    guard: Guard, profile: Path, proxy: str, websockets: str
+) -> tuple[asyncio.subprocess.Process, asyncio.StreamReader, str]:
+    """Start Chromium, every request of which `guard` is asked about from the beginning. Returns
+    it, what it says, and where Playwright's server connects."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        number = theirs.fileno()
+        process = await asyncio.create_subprocess_exec(
+            *("bash", "-c", f"{_START} 3<&{number} 4>&{number}", "bash"),
+            f"--proxy-server=http={proxy};https={proxy};socks={websockets}",
+            *(f"--user-data-dir={profile}", "about:blank"),
+            pass_fds=(number,),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    events, commands = await asyncio.open_connection(sock=ours, limit=_LINE_MAX)
+    guard.send = partial(_send, commands)
+    arriving = {"behavior": "allow", "downloadPath": str(Path.cwd()), "eventsEnabled": True}
+    guard.send("Browser.setDownloadBehavior", arriving)
+    guard.send("Fetch.enable", {"patterns": [{"urlPattern": "*"}]})
+    for _ in range(2):
+        if b'"result"' not in (answer := await events.readuntil(b"\0")):
+            raise OSError(f"Chromium does not ask about requests: {answer!r}")
+    assert process.stderr
+    said = b"-"
+    while said and not said.startswith(_LISTENING):
+        said = await process.stderr.readline()
+    return process, events, said.removeprefix(_LISTENING).decode().strip()
 
-    async def start(self, profile: Path, proxy: str, websockets: str) -> None:
-        """Start it. Every request from now on is asked about."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            number = theirs.fileno()
-            self.process = await asyncio.create_subprocess_exec(
-                *("bash", "-c", f"{_START} 3<&{number} 4>&{number}", "bash"),
-                f"--proxy-server=http={proxy};https={proxy};socks={websockets}",
-                *(f"--user-data-dir={profile}", "about:blank"),
-                pass_fds=(number,),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.PIPE,
-            )
-        self._events, self._commands = await asyncio.open_connection(sock=ours, limit=_LINE_MAX)
-        arriving = {"behavior": "allow", "downloadPath": str(Path.cwd()), "eventsEnabled": True}
-        self.send("Browser.setDownloadBehavior", arriving)
-        self.send("Fetch.enable", {"patterns": [{"urlPattern": "*"}]})
-        for _ in range(2):
-            if "result" not in (answer := await self._said()):
-                raise OSError(f"Chromium does not ask about requests: {answer}")
-        assert self.process.stderr
-        said = b"-"
-        while said and not said.startswith(_LISTENING):
-            said = await self.process.stderr.readline()
-        self.endpoint = said.removeprefix(_LISTENING).decode().strip()
-        self._log = asyncio.create_task(_each_line(self.process.stderr, lambda _: None))
 
-    def send(self, method: str, params: Mapping[str, Any]) -> None:
-        """Give it a command."""
-        command = {"id": 1, "method": method, "params": params}
-        self._commands.write(json.dumps(command).encode() + b"\0")
+def _send(commands: asyncio.StreamWriter, method: str, params: Mapping[str, Any]) -> None:
+    command = {"id": 1, "method": method, "params": params}
+    commands.write(json.dumps(command).encode() + b"\0")
 
-    async def _said(self) -> Any:
-        return json.loads((await self._events.readuntil(b"\0"))[:-1])
 
-    async def serve(self, guard: Guard) -> None:
-        """Hear what it says until it ends."""
-        with contextlib.suppress(OSError, EOFError):
-            while True:
-                match await self._said():
-                    case {"method": "Fetch.requestPaused", "params": event}:
-                        guard.paused(event)
-                    case {"params": {"state": "completed", "filePath": file}}:
-                        guard.tell(f"downloaded: {Path(file).name}")
+async def _hear(events: asyncio.StreamReader, guard: Guard) -> None:
+    """Hear what Chromium says until it ends."""
+    with contextlib.suppress(OSError, EOFError):
+        while True:
+            match json.loads((await events.readuntil(b"\0"))[:-1]):
+                case {"method": "Fetch.requestPaused", "params": event}:
+                    guard.paused(event)
+                case {"params": {"state": "completed", "filePath": file}}:
+                    guard.tell(f"downloaded: {Path(file).name}")
 
 
 def _from_agent(guard: Guard, server: asyncio.StreamWriter, line: bytes) -> None:
@@ -193,7 +192,7 @@ def _from_agent(guard: Guard, server: asyncio.StreamWriter, line: bytes) -> None
     said = json.loads(line)
     if said.get("method") == "tools/call":
         params = said["params"]
-        guard.of_session(str((params.get("_meta") or {}).get(SESSION)))
+        guard.of_session(str((params.get("_meta") or {}).get(SESSION_META)))
         given, name = params.setdefault("arguments", {}), params["name"]
         if name not in _TOOLS:
             text = f"there is no tool {name}"
@@ -202,7 +201,7 @@ def _from_agent(guard: Guard, server: asyncio.StreamWriter, line: bytes) -> None
             result = {"content": [{"type": "text", "text": text}], "isError": not allows}
             return _say({"jsonrpc": "2.0", "id": said["id"], "result": result})
         if name == "take_screenshot":
-            given.setdefault("type", "jpeg")  # smaller than a message may be
+            given["type"] = "jpeg"  # smaller than a message may be
         params["name"] = _PREFIX + name
     return server.write(json.dumps(said).encode() + b"\n")
 
@@ -261,13 +260,12 @@ async def _run(keep: str, server: str, proxy: str, scratch: Path) -> str:
     profile = Path.home() / f".browser-{quote(keep, safe='')}" if keep else scratch / "profile"
     script = scratch / "before-each-page.js"
     script.write_text(_NO_WEBRTC)
-    chromium = Chromium()
-    guard = Guard(chromium.send)
+    guard = Guard(lambda *_: None)
     listener = await asyncio.start_server(partial(_tunnel, guard, proxy), "127.0.0.1", 0)
     websockets = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
-    await chromium.start(profile, proxy, websockets)
+    chromium, events, endpoint = await _chromium(guard, profile, proxy, websockets)
     driver = await asyncio.create_subprocess_exec(
-        *(*f"{server} {_SERVER_FLAGS}".split(), chromium.endpoint),
+        *(*f"{server} {_SERVER_FLAGS}".split(), endpoint),
         *("--output-dir", str(Path.cwd()), "--init-script", str(script)),
         env={**os.environ, "TMPDIR": str(scratch)},
         stdin=asyncio.subprocess.PIPE,
@@ -278,16 +276,17 @@ async def _run(keep: str, server: str, proxy: str, scratch: Path) -> str:
     agent = asyncio.StreamReader(_LINE_MAX)
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(agent), sys.stdin)
-    work = {
-        "Chromium": chromium.serve(guard),
-        "Playwright's server": _each_line(driver.stdout, partial(_from_server, guard)),
-        "": _each_line(agent, partial(_from_agent, guard, driver.stdin)),
-    }
-    tasks = [asyncio.create_task(each, name=who) for who, each in work.items()]
+    work = (
+        ("Chromium", _hear(events, guard)),
+        ("Chromium", _each_line(chromium.stderr, lambda _: None)),
+        ("Playwright's server", _each_line(driver.stdout, partial(_from_server, guard))),
+        ("", _each_line(agent, partial(_from_agent, guard, driver.stdin))),
+    )
+    tasks = [asyncio.create_task(each, name=who) for who, each in work]
     done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     driver.stdin.close()
-    chromium.send("Browser.close", {})
-    await asyncio.gather(driver.wait(), chromium.process.wait())
+    guard.send("Browser.close", {})
+    await asyncio.gather(driver.wait(), chromium.wait())
     return f"{who} has ended" if (who := done.pop().get_name()) else ""
 
 
@@ -300,8 +299,12 @@ def main() -> None:
     options = parser.parse_args()
     if not (proxy := os.environ.get("HTTPS_PROXY", "")):
         sys.exit("the browser has no way out: name hosts in its server's egress.allow")
-    with tempfile.TemporaryDirectory(prefix="browser-", ignore_cleanup_errors=True) as scratch:
-        sys.exit(asyncio.run(_run(options.keep, options.server, proxy, Path(scratch))) or None)
+    scratch = Path(tempfile.gettempdir(), "browser")
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(mode=0o700)  # fails if a killed browser's cookies could not be removed
+    why = asyncio.run(_run(options.keep, options.server, proxy, scratch))
+    shutil.rmtree(scratch, ignore_errors=True)
+    sys.exit(why or None)
 
 
 if __name__ == "__main__":

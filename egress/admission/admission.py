@@ -146,6 +146,12 @@ class OutboundRequest:
     forbidden: str = ""
     _scope: asyncio.Timeout | None = field(default=None, repr=False)
 
+    @property
+    def opens_every_host(self) -> bool:
+        """Whether its caller may open a tunnel to any host."""
+        policy = self.configuration.policies.get(self.caller.role)
+        return policy is not None and policy.opens_every_host(self.attempt.port)
+
     @asynccontextmanager
     async def lasting(self) -> AsyncIterator[None]:
         """What goes out does so inside of this. Raises `Refused` as soon as it is forbidden."""

@@ -23,9 +23,11 @@ _ENCRYPTED: Final = {0xFE0D: "an encrypted client hello", 0xFFCE: "an encrypted 
 
 @dataclass(frozen=True)
 class ClientHello:
-    """What a client says before anything is encrypted. `server_name` is empty if it names none."""
+    """What a client says before anything is encrypted. `server_name` is empty if it names none;
+    `hidden` is what may hide that it is for another one."""
 
     server_name: str
+    hidden: str = ""
 
     @classmethod
     def parse(cls, body: "_Bytes") -> "ClientHello":
@@ -34,7 +36,7 @@ class ClientHello:
         for width in (1, 2, 1):  # session, cipher suites, compression
             body.vector(width)
         seen: set[int] = set()
-        name = ""
+        name = hidden = ""
         extensions = _Bytes(body.vector(2) if body.rest else b"")
         if body.rest:
             raise ValueError("something follows the extensions of the client's hello")
@@ -44,11 +46,10 @@ class ClientHello:
             if kind in seen:
                 raise ValueError("the client's hello says something twice")
             seen.add(kind)
-            if kind in _ENCRYPTED:
-                raise ValueError(f"{_ENCRYPTED[kind]} hides whom it is for")
+            hidden = _ENCRYPTED.get(kind, hidden)
             if kind == _SERVER_NAME:
                 name = _name(value)
-        return cls(name)
+        return cls(name, hidden)
 
 
 class HelloReader:
@@ -219,6 +220,8 @@ class _Tunnel:
             hello = self._hello.feed(data)
             if hello is None:
                 return
+            if hello.hidden and not self._passage.opens_every_host:
+                raise ValueError(f"{hello.hidden} hides whom it is for")
             self._check_name(hello.server_name)
         except ValueError as error:
             self._refuse(f"a tunnel carries TLS for its own host only: {error}")

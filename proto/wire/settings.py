@@ -860,8 +860,9 @@ class McpServerSettings(Section):
     operator's client for logins at an address.
     `secret_env` gives a command variables with values of the runner's own environment, and
     `headers_env` the requests to an address headers, which no guest sees. `tools` are globs
-    over the names of its tools; without any, all are offered. `approved` is the digest of a list of
-    tools that the operator accepts in the place of the first one.
+    over the names of its tools; without any, all are offered. Each call of those in `ask` is
+    asked. `approved` is the digest of a list of tools that the operator accepts in the place of the
+    first one.
 
     A command that is `isolated`, or is given a secret, runs in a guest of its own. That sees
     `shared` as far as it is granted and no project, reaches what its own `egress` says, and has
@@ -907,6 +908,7 @@ class McpServerSettings(Section):
     tools: Globs = ()
     safety: Literal["read_only", "side_effecting", "privileged"] = "privileged"
     approval: Annotated[Approval | None, Field(description="one of auto, ask, deny")] = None
+    ask: Globs = ()
     timeout_s: Annotated[float, number(1, COMMAND_TIMEOUT_MAX_S, "of seconds ")] = COMMAND_TIMEOUT_S
     start_timeout_s: Annotated[float, number(1, 600, "of seconds ")] = 30
     approved: Annotated[str, text("a digest of 16 characters", r"^([0-9a-f]{16})?$")] = ""

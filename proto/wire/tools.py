@@ -117,3 +117,6 @@ VIRTUAL_ROOTS: Final = (
 """Those that are always there."""
 SKILLS: Final = VirtualRoot("skills", writable=False)
 """The skills, where there are any."""
+
+SESSION_META: Final = "oxydra/session"
+"""Where a call of an MCP server's tool says in which conversation it is made."""

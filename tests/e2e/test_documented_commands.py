@@ -291,6 +291,7 @@ NOT_HERE: Final[Mapping[str, str]] = {
             "runner tools list",
             "runner tools list --available",
             "runner tools add calendar",
+            "runner tools add browser",
             "runner tools add --json",
             "runner tools add --json FILE",
             "runner tools add ./crm.toml",
@@ -372,6 +373,7 @@ NOT_HERE: Final[Mapping[str, str]] = {
     "runner images wheels DIR": _INSTALLS,
     "runner images build --wheelhouse DIR": _INSTALLS,
     "runner images build --with-sentence-transformers": _INSTALLS,
+    "runner images build --role shell --with chromium-headless-shell": _INSTALLS,
     "runner images save FILE.tar": _IMAGES,
     "runner images prune": "would take the images that other tests run in",
     "docker image rm $(docker image ls --filter 'reference=oxydra-*' "

@@ -96,6 +96,9 @@ class Browser:
         self._process = process
         self._number = 0
 
+    def kill(self) -> None:
+        self._process.kill()
+
     async def ask(self, method: str, params: Any = None) -> Any:
         assert self._process.stdin
         assert self._process.stdout
@@ -280,10 +283,14 @@ async def test_a_download_arrives(browser: Browser, home: Path) -> None:
 
 
 async def test_cookies_are_kept_only_by_name(sites: Sites, another_home: Path) -> None:
-    for options in (("--keep", "../shop"), (), ("--keep", "../shop")):
-        async with started(sites, another_home, *options) as found:
+    for options in (("--keep", "../shop"), ("killed",), (), ("--keep", "../shop")):
+        kept = [each for each in options if each != "killed"]
+        async with started(sites, another_home, *kept) as found:
             assert "Title: In" in await found.open(f"{SHOP}/login", "cookies")
-    assert [each.cookie for each in sites.got("GET", f"{SHOP}/login")] == ["", "", "who=me"]
+            if kept != [*options]:
+                found.kill()
+    cookies = [each.cookie for each in sites.got("GET", f"{SHOP}/login")]
+    assert cookies == ["", "", "", "who=me"]
     assert not [*(another_home / "scratch").iterdir()]
 
 

@@ -6,6 +6,7 @@ the task that entered them. Calls come from other tasks.
 """
 
 import asyncio
+import hashlib
 import json
 import logging
 import re
@@ -25,6 +26,7 @@ from pydantic import ValidationError
 from wire.errors import Code
 from wire.settings import McpServerSettings, McpSettings
 from wire.text import visible, visible_name
+from wire.tools import SESSION_META
 from wire.zones import variable
 
 from guest.egress_client import EgressClient
@@ -286,25 +288,34 @@ class McpServer:
         room_for_it = _DESCRIPTION_MAX_CHARS - len(before) - len(_NOBODYS)
         said = visible((listing.description or "")[:room_for_it])[:room_for_it]
 
-        async def run(_: ToolContext, arguments: SchemaArguments) -> ToolOutput:
-            answer = await self._call(listing.name, arguments.model_dump(), material)
-            return output(answer, material)
-
         settings = self.settings
+        asks = any(fnmatchcase(listing.name, glob) for glob in settings.ask)
+
+        async def run(context: ToolContext, arguments: SchemaArguments) -> ToolOutput:
+            asked = types.CallToolRequestParams(
+                name=listing.name, arguments=arguments.model_dump(), _meta=self._meta(context)
+            )
+            return output(await self._call(asked, material), material)
+
         return Tool(
             name=name,
             description=before + said + _NOBODYS,
             arguments=SchemaArguments.of(
                 schema, shown, lambda given: restored(given, [schema], names)
             ),
-            safety=Safety(settings.safety),
+            safety=Safety.PRIVILEGED if asks else Safety(settings.safety),
             timeout=settings.timeout_s + _BACKSTOP_S,
             run=run,
-            approval=settings.approval,
+            approval="ask" if asks else settings.approval,
         )
 
+    def _meta(self, context: ToolContext) -> Any:
+        """What tells a program conversations apart, and of none which it is."""
+        digest = hashlib.sha256(f"{self.name} {context.session_id}".encode()).hexdigest()
+        return {SESSION_META: digest} if self.settings.command else None
+
     async def _call(
-        self, tool: str, arguments: dict[str, Any], material: str
+        self, asked: types.CallToolRequestParams, material: str
     ) -> types.CallToolResult:
         with self.use.call():
             if (client := self._client) is None:
@@ -313,11 +324,11 @@ class McpServer:
                 self._wanted.set()
                 client = await self._after(None)
             try:
-                return await self._answered(client, tool, arguments, material)
+                return await self._answered(client, asked, material)
             except _SessionForgotten:
                 client = await self._after(client)
             try:
-                return await self._answered(client, tool, arguments, material)
+                return await self._answered(client, asked, material)
             except _SessionForgotten:
                 raise self._failed("forgets its sessions at once; nothing was done") from None
 
@@ -336,15 +347,12 @@ class McpServer:
         return self._client
 
     async def _answered(
-        self, client: Client, tool: str, arguments: dict[str, Any], material: str
+        self, client: Client, asked: types.CallToolRequestParams, material: str
     ) -> types.CallToolResult:
         """Raises `_SessionForgotten` if the server did nothing because of that."""
-        request = types.CallToolRequest(
-            params=types.CallToolRequestParams(name=tool, arguments=arguments)
-        )
         try:
             return await client.session.send_request(
-                request,
+                types.CallToolRequest(params=asked),
                 types.CallToolResult,
                 request_read_timeout_seconds=self.settings.timeout_s,
             )

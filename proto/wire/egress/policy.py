@@ -121,6 +121,12 @@ class Policy:
         within = (grant.denied, grant.session_id, grant.turn_id)
         self._grants.add(_Grant(grant.rule, rules_of(grant.rule), *within))
 
+    def opens_every_host(self, port: int) -> bool:
+        """Whether a tunnel to any host by name is allowed, so that nothing is won by hiding it."""
+        whole = (rule for _, rule in self._allow if rule.host == "*" and not rule.reads)
+        every = any(rule.opens("tunnel", port) for rule in whole)
+        return every and not self._deny and not any(each.denied for each in self._grants)
+
     def decide(self, attempt: Attempt, session_id: str, turn_id: str = "") -> Verdict:
         """The verdict on an attempt in a turn of a session; empty ids if it belongs to none."""
         try:

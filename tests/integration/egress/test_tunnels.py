@@ -75,6 +75,34 @@ async def test_a_tunnel_carries_tls_for_its_host_alone(
     assert why in ended.reason
 
 
+@pytest.mark.parametrize(
+    ("allow", "deny", "carried"),
+    [
+        (["*:{port}"], [], True),
+        (["*.example.org:{port}"], [], False),
+        (["GET *:{port}", "files.example.org:{port}"], [], False),
+        (["*:{port}"], ["hidden.example.net"], False),
+    ],
+)
+async def test_a_name_may_be_hidden_only_where_every_name_is_allowed(
+    egress: Egress, listener: Listener, allow: list[str], deny: list[str], carried: bool
+) -> None:
+    async with names({HOST: ["127.0.0.1"]}) as (at, _):
+        rules = [each.format(port=listener.port) for each in allow]
+        await egress.configure(shell=pb.EgressPolicy(allow=rules, deny=deny), name_servers=[at])
+        whole = in_records(hello(HOST, extra=extension(0xFE0D, bytes(32))))
+        _, (reader, writer) = await egress.tunnel(f"{HOST}:{listener.port}")
+        writer.write(whole)
+        async with asyncio.timeout(60):
+            while carried and b"".join(listener.heard) != whole:
+                await asyncio.sleep(0.01)
+            if not carried:
+                assert (await reader.read())[:1] == b"\x15"
+                assert not listener.heard
+        writer.close()
+        await listener.closed.wait()
+
+
 async def test_a_hello_in_pieces_and_records_goes_on_as_it_is(
     egress: Egress, listener: Listener
 ) -> None:

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,12 @@ from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 from wire.settings import McpServerSettings
 from wire.text import visible
+from wire.tools import SESSION_META
 
 from guest.agent.toolset import definition
 from guest.errors import ToolError
 from guest.tools.arguments import SchemaArguments, check
+from guest.tools.base import Safety, ToolContext
 from guest.tools.mcp import schema as foreign
 from guest.tools.mcp.offer import ApprovedTools, offered, restored, safe_name
 from guest.tools.mcp.schema import SchemaError, reduced
@@ -121,20 +124,27 @@ def models() -> Iterator[tuple[Callable[[ToolDefinition], Iterator[str]], Model]
     yield google, GoogleModel("gemini-3-flash", provider=GoogleProvider(api_key="k"))
 
 
+PROGRAM = McpServerSettings(command="x")
+CONTEXT = ToolContext(user_id="alice", session_id="", turn_id="", channel="cli")
+
+
 class Listing(McpServer):
     """The server `s` with tools that it has listed, whose calls are noted instead of made."""
 
-    def __init__(self, directory: Path, listed: list[types.Tool]) -> None:
-        settings = McpServerSettings(command="x")
+    def __init__(
+        self, directory: Path, listed: list[types.Tool], settings: McpServerSettings = PROGRAM
+    ) -> None:
         super().__init__("s", settings, ApprovedTools(directory / "mcp.json"))
         self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.meta: Any = None
         for _ in self._offer(listed).__await__():
             pass
 
     async def _call(
-        self, tool: str, arguments: dict[str, Any], material: str
+        self, asked: types.CallToolRequestParams, material: str
     ) -> types.CallToolResult:
-        self.calls.append((tool, arguments))
+        self.calls.append((asked.name, asked.arguments or {}))
+        self.meta = asked.meta
         return types.CallToolResult(content=[])
 
 
@@ -180,7 +190,7 @@ async def test_what_the_full_schema_allows_reaches_the_server_as_it_was_meant(
     for arguments in listed["allowed"]:
         validator(full).validate(arguments)
         for written in (arguments, as_shown(arguments, shown, full)):
-            await tool.run(None, check(tool, json.dumps(written), str))  # type: ignore[arg-type]
+            await tool.run(CONTEXT, check(tool, json.dumps(written), str))
             assert server.calls.pop() == (listed["name"], arguments)
         if "" not in arguments.values():
             Draft202012Validator(shown).validate(as_shown(arguments, shown, full))
@@ -297,6 +307,36 @@ def test_names_are_safe_and_each_is_another_one(tmp_path: Path) -> None:
     assert {"s_a_b", "s_find"} <= server.tools.keys()
     assert all(_FUNCTION.fullmatch(name) for name in server.tools)
     assert safe_name("a.b", {"s_a_b"}, prefix="s_") == safe_name("a.b", {"s_a_b"}, prefix="s_")
+
+
+def one(name: str) -> types.Tool:
+    return types.Tool(name=name, input_schema={"type": "object"})
+
+
+def test_a_tool_that_is_to_be_asked_for_is_asked_for_each_time(tmp_path: Path) -> None:
+    settings = McpServerSettings(command="x", safety="read_only", approval="auto", ask=("al*",))
+    tools = Listing(tmp_path, [one("allow"), one("look")], settings).tools
+    assert [(each.safety, each.approval) for each in tools.values()] == [
+        (Safety.PRIVILEGED, "ask"),
+        (Safety.READ_ONLY, "auto"),
+    ]
+
+
+@pytest.mark.parametrize("settings", [PROGRAM, McpServerSettings(url="https://mcp.example")])
+async def test_a_program_can_tell_conversations_apart_but_not_which_they_are(
+    tmp_path: Path, settings: McpServerSettings
+) -> None:
+    server = Listing(tmp_path, [one("look")], settings)
+    (tool,) = server.tools.values()
+    told: list[str] = []
+    for session in ("taxes", "taxes", "garden"):
+        await tool.run(replace(CONTEXT, session_id=session), check(tool, "{}", str))
+        told.append((server.meta or {}).get(SESSION_META, ""))
+    if settings.url:
+        assert told == ["", "", ""]
+    else:
+        assert told[0] == told[1] != told[2]
+        assert not any("taxes" in each for each in told)
 
 
 def test_a_mistake_is_told_with_names_that_the_model_can_find(tmp_path: Path) -> None:
