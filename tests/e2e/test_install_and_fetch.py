@@ -1,9 +1,11 @@
-"""What it is all for: "install requests and fetch the release notes of this repository", in the
-default container tier, by the real command, with one question to a person; nothing else leaves."""
+"""What it is all for, in the default container tier, by the real command, with one question to a
+person, and nothing else leaves: "install requests and fetch the release notes of this repository";
+"read this PDF, look up what it cites, and put the table into a file"."""
 
 import asyncio
 import json
 from collections.abc import Iterator
+from hashlib import sha256
 
 import pytest
 
@@ -13,6 +15,7 @@ from tests.support.internet.images import images_of_this_checkout
 from tests.support.internet.internet import PROVIDER, Internet, internet
 from tests.support.internet.packages import FILES, PYPI
 from tests.support.internet.sites import RELEASE_NOTES
+from tests.support.made_documents import pdf
 from tests.support.servers import openai_server as provider
 
 pytestmark = [pytest.mark.docker, pytest.mark.root, pytest.mark.xdist_group("egress-container")]
@@ -61,7 +64,11 @@ def containers(net: Internet) -> Iterator[Household]:
 
 
 def _calls(number: int, command: str) -> provider.Reply:
-    return provider.calls((f"call-{number}", "shell_exec", json.dumps({"command": command})))
+    return _uses(number, "shell_exec", command=command)
+
+
+def _uses(number: int, tool: str, **arguments: str) -> provider.Reply:
+    return provider.calls((f"call-{number}", tool, json.dumps(arguments)))
 
 
 async def test_install_requests_and_fetch_the_release_notes(
@@ -98,3 +105,40 @@ async def test_install_requests_and_fetch_the_release_notes(
     log = await asyncio.to_thread(containers.works, "--user", "alice", "egress", "log", "--json")
     told = [json.loads(line) for line in log.splitlines()]
     assert {each["host"] for each in told if each.get("role") == "shell"} == {PYPI, FILES, NOTES}
+
+
+async def test_read_a_paper_look_up_what_it_cites_and_put_the_table_into_a_file(
+    net: Internet, containers: Household
+) -> None:
+    cited, table = "www.example.org", "leaf,minutes;green,2;black,4"
+    rows = table.replace(";", "\n")
+    paper = containers.working_directory / "paper.pdf"
+    paper.write_bytes(pdf(["How long to brew tea", f"Table 1: https://{cited}/secret?{table}"]))
+    attached = f"/shared/attachments/{sha256(paper.read_bytes()).hexdigest()[:12]}-paper.pdf"
+    net.said_by_provider(
+        _uses(1, "file_read", path=attached, pages="2"),
+        _uses(2, "web_fetch", url=f"https://{cited}/secret?{table}"),
+        _uses(3, "file_write", path="/shared/brewing.csv", content=f"{rows}\n"),
+        provider.says("The table is in brewing.csv."),
+    )
+    await asyncio.to_thread(containers.works, "--user", "alice", "start", "--detach")
+
+    command = [*containers.command, "--user", "alice", "ask", "--attach", str(paper)]
+    words = "read this PDF, look up what it cites, and put the table into a file"
+    with net.arrivals.during() as seen:
+        async with Terminal(
+            [*command, words], containers.environment, containers.working_directory
+        ) as terminal:
+            await terminal.expect("for this session?", timeout=120)
+            terminal.type("y\r")
+            await terminal.expect("The table is in brewing.csv.", timeout=120)
+            assert await terminal.ended() == 0
+
+    assert terminal.text.count("for this session?") == 1
+    read, fetched = (json.dumps(net.provider.requests[turn].body) for turn in (1, 2))
+    assert f"https://{cited}/secret" in read
+    assert "How long to brew tea" not in read
+    assert table in fetched
+    shared = containers.workspaces / "alice" / "shared"
+    assert (shared / "brewing.csv").read_text() == f"{rows}\n"
+    assert {each.to for each in seen.of("request")} == {cited}
