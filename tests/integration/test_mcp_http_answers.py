@@ -199,6 +199,10 @@ async def test_a_redirect_below_the_address_is_followed(tmp_path: Path, location
             {"status": 307, "headers": {"location": "/mcp/../admin"}},
             "it redirects to http://mcp.example/admin: correct mcp.servers.docs.url",
         ),
+        (
+            {"status": 307, "headers": {"location": "http://mcp.example/mcp/../../mcp-other/"}},
+            "it redirects to http://mcp.example/mcp/../../mcp-other/: correct mcp.servers.docs.url",
+        ),
         ({"status": 401}, "it wants a login (401): runner tools login docs; or name a variable"),
         ({"status": 403}, "it refuses that login (403): correct the variable in mcp.servers.docs."),
         ({"status": 404}, "there is no MCP server at this address: correct mcp.servers.docs.url"),

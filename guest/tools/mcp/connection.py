@@ -288,7 +288,7 @@ class _Bounded(httpx2.AsyncBaseTransport):
         self.refused = ""
         self._inner = inner
         self._name = name
-        self._url = url
+        self._url = str(httpx2.URL(url))
         self._lose = lose
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -310,10 +310,11 @@ class _Bounded(httpx2.AsyncBaseTransport):
         """The message for an answer that is not a success."""
         status = response.status_code
         said = _MEANINGS.get(status, f"it fails (HTTP {status}): see its own log")
-        with suppress(KeyError, ValueError):
+        with suppress(KeyError, ValueError, httpx2.InvalidURL):
             there = urljoin(self._url, response.headers["location"])
-            if status in (307, 308) and there.startswith(self._url.rstrip("/") + "/"):
-                response.headers["location"] = _at_egress(self._name, self._url, there)
+            plain = str(httpx2.URL(there))  # with no ".." that leads to another server at egress
+            if status in (307, 308) and plain.startswith(self._url.rstrip("/") + "/"):
+                response.headers["location"] = _at_egress(self._name, self._url, plain)
                 if response.headers["location"] != str(request.url):
                     return response
             there = visible(urlsplit(there)._replace(query="", fragment="").geturl())
