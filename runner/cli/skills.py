@@ -20,7 +20,7 @@ from runner.workspace.skills import Skill, Skills
 from runner.workspace.workspace import Workspace
 
 skills = typer.Typer()
-_UNPACK: Final = "mkdir {1} && cd {1} && (tar -xf {0} 2>/dev/null || python3 -m zipfile -e {0} .)"
+UNPACK: Final = "mkdir {1} && cd {1} && (tar -xf {0} 2>/dev/null || python3 -I -m zipfile -e {0} .)"
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Which skill.")]
 Source = Annotated[str, typer.Argument(metavar="DIR|GIT|ARCHIVE", help="What has the skill.")]
 Inside = Annotated[str, typer.Argument(metavar="PATH", help="Where in it, if it has several.")]
@@ -57,7 +57,7 @@ def _unpacked(options: Options, home: Path, source: str) -> Iterator[tuple[Path,
         if given.is_file():
             shutil.copyfile(given, packed)
             packed.chmod(0o644)
-            command = _UNPACK.format(f"/skills/{packed.name}", name)
+            command = UNPACK.format(f"/skills/{packed.name}", name)
         call = json.dumps({"command": command, "cwd": "/tmp", "timeout_s": 120})  # noqa: S108
         reply = ask_agent(options, lambda agent: agent.call_tool("shell_exec", call))
         if reply.is_error or json.loads(reply.data_json)["exit_code"]:

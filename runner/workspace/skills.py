@@ -65,7 +65,8 @@ def read(directory: int, name: str = "") -> Skill:
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         head = error
     if not isinstance(head, dict):
-        why = visible_name(shortened(str(head), _LINE_CHARS))
+        why = str(head) if isinstance(head, Exception) else "no table"  # aliases make huge ones
+        why = visible_name(shortened(why, _LINE_CHARS))
         raise _refused(f"{_MD} must be UTF-8 and begin with YAML between two lines of --- ({why})")
     if hidden := UNSEEN.search(text):
         raise _refused(f"{_MD} has {visible_name(hidden[0])}, which nobody sees")

@@ -2,6 +2,9 @@
 
 import os
 import site
+import subprocess
+import sys
+import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,6 +12,7 @@ from pathlib import Path
 import pytest
 from wire.errors import WireError
 
+from runner.cli.skills import UNPACK
 from runner.tiers.kubernetes.volumes import VolumeWorkspace
 from runner.workspace.skills import Skill, Skills
 from runner.workspace.workspace import Workspace
@@ -36,6 +40,10 @@ allowed-tools: Bash(git:*) Bash(jq:*) Read
 See [the reference guide](references/REFERENCE.md) for details.
 Run the extraction script: `scripts/extract.py`
 """
+BOMB = "- &a [x]\n" + "".join(
+    f"- &{chr(98 + level)} [{', '.join(['*' + chr(97 + level)] * 60)}]\n" for level in range(4)
+)
+"""Aliases of aliases: small as YAML, huge as a text."""
 
 
 @pytest.fixture
@@ -106,7 +114,8 @@ def test_the_skills_that_packages_ship_are_taken(alice: Skills) -> None:
     [
         ("", "it needs a SKILL.md of at most 64 KiB"),
         ("x" * 70_000, "it needs a SKILL.md of at most 64 KiB"),
-        ("# A page\n", "begin with YAML between two lines of --- (None)"),
+        ("# A page\n", "begin with YAML between two lines of --- (no table)"),
+        ("---\n" + BOMB + "---\n", "begin with YAML between two lines of --- (no table)"),
         ("---\n[a, b]\n---\n", "begin with YAML"),
         (MINIMAL[:-4] + "x: y\n" * 3_000 + "---\n", "begin with YAML"),
         ("---\nname: [\n---\n", "while parsing a flow"),
@@ -126,6 +135,21 @@ def test_a_text_that_is_no_skill_is_refused(
 ) -> None:
     (tmp_path / "SKILL.md").write_text(text)
     assert reason in why(alice, tmp_path)
+
+
+def test_an_archive_is_unpacked_by_no_code_of_its_own(tmp_path: Path) -> None:
+    hostile = tmp_path / "zipfile.py"
+    hostile.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    archive = tmp_path / "broken.tar"
+    with tarfile.open(archive, "w", format=tarfile.USTAR_FORMAT) as tar:
+        tar.add(hostile, "zipfile.py")
+    archive.write_bytes(archive.read_bytes()[:1024] + b"x" * 600)
+    command = UNPACK.format(archive, "there")
+    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    ended = subprocess.run(["sh", "-c", command], cwd=tmp_path, env={"PATH": path}, check=False)
+    assert ended.returncode
+    assert (tmp_path / "there" / "zipfile.py").exists()
+    assert not (tmp_path / "ran").exists()
 
 
 def _link(place: Path) -> None:
