@@ -10,7 +10,7 @@ from wire.errors import Code
 
 from runner.cli.logins import tools
 from runner.cli.options import Options, Yes
-from runner.cli.output import confirm, neutralise
+from runner.cli.output import confirm, neutralise, one_line
 from runner.cli.setup.config import change_settings, settings_file
 from runner.errors import ConfigError
 from runner.tools.blocks import BLOCK_MAX_CHARS, read_block
@@ -33,7 +33,7 @@ def list_(
         change = partial(change_settings, options, settings_file(options))
         lines = told([*presets()], options.user_id, lambda key, _: key, change)
     for line in lines or [options.mended("none was added; runner tools list --available")]:
-        typer.echo(neutralise(line))
+        typer.echo(one_line(line))
 
 
 @tools.command()

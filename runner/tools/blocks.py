@@ -64,8 +64,8 @@ def _draft(given: str, server: dict[str, Any]) -> Draft:
         text = str(value)
         blank = _FILLED_IN.search(text) or _BLANK.fullmatch(text)
         if url or blank or _SECRET.search(key) or _PASSWORD.search(text):
-            keys[key] = (f"its value, as in {visible(text)!r}", "") if blank else ("", text)
-            secret[key] = f"${{{key}}}"
+            keys[key.upper()] = (f"its value, as in {visible(text)!r}", "") if blank else ("", text)
+            secret[key] = f"${{{key.upper()}}}"  # in small letters it would be no secret
         else:
             plain[key] = text
     if url:

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from wire.egress.rules import PRESETS
 from wire.errors import Code
 from wire.settings import Key, McpServerSettings, dotted
+from wire.text import visible_name
 
 from runner.config.loading import LoadedSettings, leaves
 from runner.config.trust import check_place
@@ -80,17 +81,19 @@ def presets() -> Iterator[Draft]:
 def told(drafts: Sequence[Draft], user_id: str, ask: Ask, change: Change) -> list[str]:
     """What there is to know before these are added. Raises `WireError` for what is not accepted."""
     lines = []
+    whose = user_id or DEFAULT_USER_ID
+    before = change({}, write=False).config.for_user(whose).mcp.servers
     for draft in drafts:
         wanted, _ = draft.filled(user_id, lambda *key: ask(*key) if key[0].islower() else key[0])
-        servers = (
-            change(wanted, write=False).config.for_user(user_id or DEFAULT_USER_ID).mcp.servers
-        )
+        servers = change(wanted, write=False).config.for_user(whose).mcp.servers
         lines += [f"{draft.name}: {note}" for note in draft.notes]
         for key, value in wanted.items():
             is_server = key[-2:-1] == ("servers",)
             said = facts(servers[key[-1]]) if is_server else [f"sets {dotted(key)} = {value}"]
+            if is_server and key[-1] in before:
+                said = ["takes the place of the server of this name, and its stored keys", *said]
             lines += [f"{key[-1] if is_server else draft.name}: {each}" for each in said]
-    return lines
+    return [visible_name(each) for each in lines]
 
 
 def add(drafts: Sequence[Draft], user_id: str, ask: Ask, change: Change) -> LoadedSettings:
@@ -155,6 +158,8 @@ def keys_of(server: McpServerSettings) -> dict[str, str]:
 def facts(server: McpServerSettings) -> Iterator[str]:
     """What a server runs, may reach, sees, has and gives."""
     yield f"runs {' '.join((server.command, *server.args)).strip() or 'elsewhere'}"
+    if server.env:
+        yield f"with {', '.join(f'{name}={value}' for name, value in server.env.items())}"
     way = () if server.has_guest else (server.url or "what commands may reach",)
     rules = (f"{name} ({', '.join(PRESETS[name])})" for name in server.egress.presets)
     keyed = (f"{', '.join(each.hosts)} with {each.env}" for each in server.credentials.values())

@@ -165,6 +165,37 @@ def test_no_key_is_written_into_the_configuration(
     assert "there is no preset far" in done.err
 
 
+def test_a_key_in_small_letters_is_a_key(
+    run_command: RunCommand, tmp_path: Path, file: Path
+) -> None:
+    far = {"url": "https://a.example/mcp", "headers": {"x-api-key": "abcdef123456"}}
+    both = {"far": far, "near": {**NPX, "env": {"host_token": TOKEN}}}
+    (tmp_path / "block.json").write_text(json.dumps({"mcpServers": both}))
+    done = run_command("tools", "add", "--json", "block.json", "--yes")
+    assert (done.code, done.err) == (0, "")
+    for secret in ("abcdef123456", TOKEN):
+        assert secret not in done.out + file.read_text()
+    found = read_server_secrets(load_settings().config.mcp, {})
+    assert found == {"far/x-api-key": "abcdef123456", "near/host_token": TOKEN}
+
+
+def test_nothing_that_changes_what_runs_is_left_untold(
+    run_command: RunCommand, tmp_path: Path, file: Path
+) -> None:
+    (tmp_path / "block.json").write_text(block(**NPX))
+    assert "takes the place" not in run_command("tools", "add", "--json", "block.json", "--yes").out
+    options = "--import=data:text/javascript,x"
+    args = ["-y", "@scope/server@1.2.3", "a\nit: has keys: none"]
+    text = block(command="npx", args=args, env={"NODE_OPTIONS": options})
+    (tmp_path / "block.json").write_text(text)
+    done = run_command("tools", "add", "--json", "block.json", typed="n\n")
+    lines = done.out.splitlines()
+    assert "it: takes the place of the server of this name, and its stored keys" in lines
+    assert f"it: with NODE_OPTIONS={options}" in lines
+    assert r"it: runs npx -y @scope/server@1.2.3 a\nit: has keys: none" in lines
+    assert lines.count("it: has keys: none") == 1
+
+
 TWO = ("a-b", "a_b")
 
 
