@@ -5,6 +5,7 @@ refresh token from before opens nothing any more.
 """
 
 import asyncio
+import re
 import time
 from dataclasses import replace
 from typing import Any, Final
@@ -26,6 +27,9 @@ EARLY_S: Final = 30
 """How long before its end a token is renewed."""
 _RENEW_S: Final = 30.0
 _ANSWER_MAX: Final = 64 * 1024
+_TOKEN: Final = re.compile("[!-~]+")
+_UNUSABLE: Final = (KeyError, TypeError, ValueError, OverflowError)
+"""What an answer of other types than OAuth's raises."""
 
 
 class Logins:
@@ -69,15 +73,17 @@ class Logins:
         """Renew it and tell the runner. Returns why that was not possible; empty if it was."""
         try:
             status, answer = await self._asked(login, upstream, by)
-            if status != 200 or answer["token_type"].lower() != "bearer":
+            if status != 200 or str(answer["token_type"]).lower() != "bearer":
                 return f"cannot be renewed ({status} {visible_name(str(answer.get('error'))[:40])})"
+            if not _TOKEN.fullmatch(answer["access_token"]):
+                return "cannot be renewed (its token fits into no header)"
             renewed = EgressLogin()
             renewed.CopyFrom(login)
             renewed.renewals += 1
             renewed.access_token = answer["access_token"]
             renewed.refresh_token = answer.get("refresh_token") or login.refresh_token
             renewed.expires_at = int(time.time()) + int(answer.get("expires_in") or LASTS_S)
-        except (Refused, aiohttp.ClientError, OSError, KeyError, TypeError, ValueError) as error:
+        except (Refused, aiohttp.ClientError, OSError, *_UNUSABLE) as error:
             return f"cannot be renewed ({error or type(error).__name__})"
         told = EgressRenewed(upstream=upstream.name, login=renewed)
         self._admission.tell(EgressEvent(renewed=told))

@@ -146,6 +146,9 @@ async def test_an_answer_without_an_end_counts_for_an_hour(world: World) -> None
         (200, {"token_type": "bearer"}, "cannot be renewed ('access_token')"),
         (200, {"token_type": "mac", "access_token": "new"}, "cannot be renewed (200 None)"),
         (200, {"token_type": "bearer", "access_token": 5}, "cannot be renewed"),
+        (200, {"token_type": 1, "access_token": "new"}, "cannot be renewed"),
+        (200, {"token_type": "bearer", "access_token": "a", "expires_in": float("inf")}, "cannot"),
+        (200, {"token_type": "bearer", "access_token": "a\r\nX: b"}, "cannot be renewed"),
         (200, {"x": "x" * 70_000}, "its answer is too long"),
     ],
 )
