@@ -66,6 +66,7 @@ class Login(httpx2.AsyncBaseTransport):
         proxy = httpx2.Proxy(self.egress.proxy, headers=header) if self.egress.proxy else None
         self._inner = httpx2.AsyncHTTPTransport(verify=context, proxy=proxy, trust_env=False)
         self._url = httpx2.URL(self.server.url)
+        self._state: str | None = None
         self._back: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         back = await asyncio.start_server(self._serve, "127.0.0.1")
         sdk = self._client(f"http://127.0.0.1:{back.sockets[0].getsockname()[1]}{_CALLBACK}")
@@ -127,11 +128,14 @@ class Login(httpx2.AsyncBaseTransport):
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Hear where the browser comes back."""
-        with suppress(OSError, EOFError, asyncio.LimitOverrunError):
+        with suppress(OSError, EOFError, ValueError, asyncio.LimitOverrunError):
             async with asyncio.timeout(_ANSWER_S):
                 head = await reader.readuntil(b"\r\n\r\n")
             target = head.decode("latin-1").partition(" ")[2].partition(" ")[0]
-            if target.startswith(f"{_CALLBACK}?") and not self._back.done():
+            path, _, query = target.partition("?")
+            said = parse_qsl(query, max_num_fields=32)
+            ours = path == _CALLBACK and ("state", self._state) in said  # who guesses is not heard
+            if ours and not self._back.done():
                 self._back.set_result(target)
                 writer.write(_ARRIVED)
         writer.close()
@@ -139,6 +143,7 @@ class Login(httpx2.AsyncBaseTransport):
     async def _visit(self, url: str) -> None:
         self._metadata()
         await self._address(httpx2.URL(url))
+        self._state = httpx2.URL(url).params["state"]
         self.tell(f"open this in a browser, and log in there:\n{httpx2.URL(url)}")
 
     async def _returned(self) -> oauth.AuthorizationCodeResult:
