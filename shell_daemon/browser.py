@@ -67,10 +67,10 @@ _ALLOW: Final = {
 
 
 def site_of(url: str) -> str:
-    """The host and port that a URL is of; empty if it is of none."""
+    """The host and port that a URL is of; empty if it is of none, or looks like another's."""
     with contextlib.suppress(ValueError):
         parts = urlsplit(url)
-        if parts.hostname and parts.scheme in _PORTS:
+        if parts.hostname and "@" not in parts.netloc and parts.scheme in _PORTS:
             return f"{parts.hostname}:{parts.port or _PORTS[parts.scheme]}"
     return ""
 

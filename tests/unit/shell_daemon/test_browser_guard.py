@@ -31,7 +31,15 @@ def test_the_guard_holds_no_more_than_it_can() -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["data:text/html,x", "blob:http://shop.localhost/1", "file:///x", "http://[", "x"]
+    "url",
+    [
+        "data:text/html,x",
+        "blob:http://shop.localhost/1",
+        "file:///x",
+        "http://[",
+        "x",
+        f"{SHOP}@evil.example",
+    ],
 )
 def test_what_is_of_no_site_cannot_be_allowed(url: str) -> None:
     assert site_of(url) == ""
