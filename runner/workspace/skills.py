@@ -75,9 +75,10 @@ def read(directory: int, name: str = "") -> Skill:
     if not (_NAME.fullmatch(named) and named == (name or named) and 0 < told <= 1024):
         accepted = "up to 64 of a-z, 0-9 and single - that its directory is called, and description"
         raise _refused(f"it needs a name, {accepted}, up to 1,024 characters")
-    remarks = [each for path, (_, content) in found.items() for each in _remarks(path, content)]
-    if left := remarks[_REMARKS_MAX:]:
-        remarks[_REMARKS_MAX:] = [f"and {len(left)} more lines such as these"]
+    every = (each for path, (_, content) in found.items() for each in _remarks(path, content))
+    remarks = [*islice(every, _REMARKS_MAX)]
+    if next(every, ""):
+        remarks.append("and more lines such as these")
     digest = hashlib.sha256(repr(found).encode()).hexdigest()
     return Skill(named, head, [*found], f"sha256:{digest}", remarks)
 

