@@ -141,10 +141,13 @@ class Login(httpx2.AsyncBaseTransport):
         writer.close()
 
     async def _visit(self, url: str) -> None:
-        self._metadata()
+        whom = urlsplit(str(self._metadata().token_endpoint)).netloc
         await self._address(httpx2.URL(url))
         self._state = httpx2.URL(url).params["state"]
-        self.tell(f"open this in a browser, and log in there:\n{httpx2.URL(url)}")
+        sent = f"the client's secret goes to {whom} after that\n" * bool(
+            self.server.client_secret_env
+        )
+        self.tell(f"{sent}open this in a browser, and log in there:\n{httpx2.URL(url)}")
 
     async def _returned(self) -> oauth.AuthorizationCodeResult:
         async with asyncio.timeout(_PERSON_S):

@@ -84,7 +84,7 @@ class World(httpx2.AsyncBaseTransport):
 
     def come_back(self, said: str) -> None:
         """What the browser of a person does, who agrees."""
-        self.opened = said.splitlines()[-1]
+        self.said, self.opened = said, said.splitlines()[-1]
         asked = parse_qs(urlsplit(self.opened).query)
         said_back = {"state": asked["state"][0], **self.back}
         place = urlsplit(asked["redirect_uri"][0])
@@ -141,6 +141,7 @@ async def test_the_operators_client_proves_itself_with_its_secret(world: World) 
     found = await logged_in(world, client_id="ours", client_secret_env="SECRET")
     assert (found.client_id, found.client_secret) == ("ours", "of-the-operator")
     assert world.requests[-2].headers["authorization"].startswith("Basic ")
+    assert "the client's secret goes to as.example.net after that" in world.said
 
 
 async def test_a_metadata_document_is_the_client_where_it_may_be(world: World) -> None:
