@@ -39,6 +39,7 @@ UNASKED_MAX: Final = 500
 UNASKED_MAX_BYTES: Final = 4 * 1024 * 1024
 """How much a server may say in `_WINDOW_S` that answers nothing."""
 _WINDOW_S: Final = 10.0
+_LAST_WORDS_S: Final = 2.0
 TOOLS_CHANGED: Final = "notifications/tools/list_changed"
 
 _Incoming = MemoryObjectSendStream[SessionMessage | Exception]
@@ -150,6 +151,7 @@ class ProgramConnection(Connection):
                 text = message.model_dump_json(by_alias=True, exclude_unset=True)
                 await self._program.write(text.encode() + b"\n")
         except ProgramLostError as lost:
+            await asyncio.wait((self.lost,), timeout=_LAST_WORDS_S)  # for why it has ended
             self.lose(str(lost))
             await to_client.aclose()
 
