@@ -46,8 +46,11 @@ def login(context: typer.Context, name: Server) -> None:
 @tools.command()
 def logout(context: typer.Context, name: Server) -> None:
     """Forget the login at an MCP server. There, its token stays valid until it ends."""
-    logins.forget(context.obj.user_id, name)
+    found = logins.forget(context.obj.user_id, name)
     _tell(context.obj)
+    if not found:
+        brief = f"there is no login at {name}"
+        raise ConfigError(Code.NOT_FOUND, brief, resolution="runner tools list")
     typer.echo(f"no login at {name} is kept any more")
 
 

@@ -1,6 +1,7 @@
 """`runner tools`: tools that others have made, added by a preset or as their README says."""
 
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from typing import Annotated
@@ -14,8 +15,8 @@ from runner.cli.output import confirm, neutralise, one_line
 from runner.cli.setup.config import change_settings, settings_file
 from runner.errors import ConfigError
 from runner.tools.blocks import BLOCK_MAX_CHARS, read_block
+from runner.tools.drafts import Draft, facts, preset, presets, remove, told
 from runner.tools.drafts import add as add_to
-from runner.tools.drafts import facts, preset, presets, remove, told
 
 
 @tools.command("list")
@@ -31,7 +32,7 @@ def list_(
     lines = [f"{name}: {fact}" for name, each in servers.items() for fact in facts(each)]
     if available:
         change = partial(change_settings, options, settings_file(options))
-        lines = told([*presets()], options.user_id, lambda key, _: key, change)
+        lines = told(_mended(options, presets()), options.user_id, lambda key, _: key, change)
     for line in lines or [options.mended("none was added; runner tools list --available")]:
         typer.echo(one_line(line))
 
@@ -52,7 +53,8 @@ def add(
     options: Options = context.obj
     path = settings_file(options)
     change = partial(change_settings, options, path)
-    drafts = read_block(block.read(BLOCK_MAX_CHARS)) if block else [preset(name)]
+    found = read_block(block.read(BLOCK_MAX_CHARS)) if block else [preset(name)]
+    drafts = _mended(options, found)
     answers: dict[str, str] = {}
 
     def ask(key: str, question: str) -> str:
@@ -72,10 +74,13 @@ def add(
     for line in told(drafts, options.user_id, ask, change):
         typer.echo(neutralise(line))
     if not yes:
-        again = "runner tools add … --yes"
+        given = ["--json", "-" if block.name == "<stdin>" else block.name] if block else [name]
+        again = options.command("tools", "add", *given, "--yes")
         confirm(f"Write this to {path}?", what="add this", command=again)
-    add_to(drafts, options.user_id, ask, change)
-    typer.echo(options.mended("added; an agent that runs has it after: runner restart"))
+    before = change({}, write=False).config
+    same = add_to(drafts, options.user_id, ask, change).config == before
+    done = "was there already, with these settings" if same else "added"
+    typer.echo(options.mended(f"{done}; an agent that runs has it after: runner restart"))
 
 
 @tools.command("remove")
@@ -87,3 +92,8 @@ def remove_(
     change = partial(change_settings, options, settings_file(options))
     remove(name, options.user_id, options.load_settings(), change)
     typer.echo(options.mended("removed; an agent that runs has it until: runner restart"))
+
+
+def _mended(options: Options, drafts: Iterable[Draft]) -> list[Draft]:
+    """The drafts, with the commands in their notes for the same user and settings."""
+    return [each._replace(notes=tuple(map(options.mended, each.notes))) for each in drafts]

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -59,7 +60,9 @@ def preset(given: str) -> Draft:
     (questions by their names), `why` and `never`. Raises `ConfigError`."""
     path = Path(given).expanduser() if given.endswith(".toml") else _OURS / f"{given}.toml"
     check_place(path, ())
-    fix = "runner tools list --available; or: runner tools add --json FILE"
+    block = given == "-" or (not given.endswith(".toml") and Path(given).is_file())
+    fix = f"runner tools add --json {shlex.quote(given) if block else 'FILE'}"
+    fix = fix if block else f"runner tools list --available; or: {fix}"
     with file_errors(f"there is no preset {given}", fix, kind=ConfigError):
         text = path.read_text(encoding="utf-8", errors="replace")
     try:
@@ -89,9 +92,12 @@ def told(drafts: Sequence[Draft], user_id: str, ask: Ask, change: Change) -> lis
         lines += [f"{draft.name}: {note}" for note in draft.notes]
         for key, value in wanted.items():
             is_server = key[-2:-1] == ("servers",)
-            said = facts(servers[key[-1]]) if is_server else [f"sets {dotted(key)} = {value}"]
-            if is_server and key[-1] in before:
-                said = ["takes the place of the server of this name, and its stored keys", *said]
+            said = [*facts(servers[key[-1]])] if is_server else [f"sets {dotted(key)} = {value}"]
+            if is_server and (old := before.get(key[-1])):
+                was = "takes the place of what is there, and its stored keys: "
+                was += "; ".join(facts(old))
+                same = "is there already, with these settings"
+                said.insert(0, same if old == servers[key[-1]] else was)
             lines += [f"{key[-1] if is_server else draft.name}: {each}" for each in said]
     return [visible_name(each) for each in lines]
 
@@ -115,8 +121,14 @@ def remove(name: str, user_id: str, loaded: LoadedSettings, change: Change) -> N
     """Take out a server, or what a preset has set, with the keys that were stored for it. Raises
     `WireError`."""
     server = loaded.config.for_user(user_id).mcp.servers.get(name)
-    settings = {"mcp": {"servers": {name: {}}}} if server else preset(name).settings
-    change(dict.fromkeys(_changes(settings, user_id)), write=True)
+    is_known = bool(server) or name.endswith(".toml") or (_OURS / f"{name}.toml").is_file()
+    settings = {"mcp": {"servers": {name: {}}}} if server or not is_known else preset(name).settings
+    changes = dict.fromkeys(_changes(settings, user_id))
+    if change(changes, write=False).sources == change({}, write=False).sources:
+        why = "for this user: what is set for all, or by a variable, stays" if server else ""
+        fix = "runner tools list"
+        raise ConfigError(Code.NOT_FOUND, f"{name} is not set", details=why, resolution=fix)
+    change(changes, write=True)
     for known in keys_of(server) if server else ():
         variable_file(_variable(user_id, name, known)).unlink(missing_ok=True)
 

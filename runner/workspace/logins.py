@@ -46,10 +46,12 @@ def renew(user_id: str, renewed: EgressRenewed) -> None:
         logging.getLogger(__name__).error("a renewed login is not kept: %s", error)
 
 
-def forget(user_id: str, server: str = "*") -> None:
-    """Delete a user's login at a server, by default at all."""
-    for path in _path(user_id, server).parent.glob(f"{user_id}@{server}"):
+def forget(user_id: str, server: str = "*") -> bool:
+    """Delete a user's login at a server, by default at all. Returns whether there was one."""
+    found = [*_path(user_id, server).parent.glob(f"{user_id}@{server}")]
+    for path in found:
         path.unlink(missing_ok=True)
+    return bool(found)
 
 
 def _path(user_id: str, server: str) -> Path:

@@ -121,9 +121,13 @@ def run_memory(run_command: RunCommand) -> RunCommand:
     return partial(run_command, "memory")
 
 
+class _NamedBytes(io.BytesIO):
+    name = "<stdin>"
+
+
 class _Stdin(io.TextIOWrapper):
     def __init__(self, data: bytes, *, terminal: bool) -> None:
-        super().__init__(io.BytesIO(data), encoding="utf-8")
+        super().__init__(_NamedBytes(data), encoding="utf-8")
         self._terminal = terminal
 
     def isatty(self) -> bool:

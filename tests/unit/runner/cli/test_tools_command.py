@@ -2,16 +2,19 @@
 
 import json
 import os
+import shlex
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 from wire.settings import McpServerSettings
+from wire.v1.egress_pb2 import EgressLogin
 
 from runner.config.loading import load_settings
 from runner.tools.blocks import read_block
 from runner.tools.drafts import forget, preset, presets
+from runner.workspace import logins
 from runner.workspace.credentials import read_server_secrets
 from runner.workspace.keys import variable_file
 from tests.unit.runner.cli.conftest import RunCommand
@@ -160,9 +163,6 @@ def test_no_key_is_written_into_the_configuration(
         assert run_command("tools", "remove", name).code == 0
     assert load_settings().config.mcp.servers == {}
     assert [path.exists() for path in stored] == [False, False]
-    done = run_command("tools", "remove", "far")
-    assert done.code == 1
-    assert "there is no preset far" in done.err
 
 
 def test_a_key_in_small_letters_is_a_key(
@@ -190,7 +190,7 @@ def test_nothing_that_changes_what_runs_is_left_untold(
     (tmp_path / "block.json").write_text(text)
     done = run_command("tools", "add", "--json", "block.json", typed="n\n")
     lines = done.out.splitlines()
-    assert "it: takes the place of the server of this name, and its stored keys" in lines
+    assert any(each.startswith("it: takes the place of what is there, and its") for each in lines)
     assert f"it: with NODE_OPTIONS={options}" in lines
     assert r"it: runs npx -y @scope/server@1.2.3 a\nit: has keys: none" in lines
     assert lines.count("it: has keys: none") == 1
@@ -278,6 +278,11 @@ def test_a_preset_can_be_added_and_removed_as_easily(
         assert server.isolated, "the code of others"
         assert any("@" in each[1:] or "==" in each for each in server.args), "an exact version"
         assert {"npm_config_before", "UV_EXCLUDE_NEWER"} & server.env.keys(), "of all packages"
+    assert f"{name}: is there already" not in done.out
+    done = run_command("tools", "add", name, "--yes")
+    assert (done.code, done.err) == (0, "")
+    assert f"{name}: is there already, with these settings" in done.out or server is None
+    assert done.out.splitlines()[-1].startswith("was there already, with these settings; ")
     assert run_command("tools", "remove", name).code == 0
     assert not tomllib.loads(file.read_text()).get("mcp", {}).get("servers")
 
@@ -299,4 +304,79 @@ def test_a_team_keeps_presets_of_its_own(
     done = run_command("tools", "add", str(own), "--yes")
     assert done.code == 1
     assert "is no preset" in done.err
+    assert "fix: runner tools list --available; or: runner tools add --json FILE" in done.err
     assert run_command("tools", "add", "nothing", "--yes").code == 1
+
+
+def test_what_a_server_takes_the_place_of_is_told_before_the_yes(
+    run_command: RunCommand, file: Path
+) -> None:
+    file.parent.mkdir(parents=True)
+    file.write_text('[mcp.servers.time]\ncommand = "mine"\nargs = ["--utc"]\n')
+    done = run_command("tools", "add", "time", typed="n\n")
+    assert done.code == 1
+    assert (
+        "time: takes the place of what is there, and its stored keys: runs mine --utc; may reach "
+        in done.out
+    )
+    done = run_command("tools", "add", "time", "--yes")
+    assert done.out.splitlines()[-1].startswith("added; ")
+
+
+@pytest.mark.parametrize("name", ["nosuch", "time", "web", "../presets/web", "of-all"])
+def test_what_is_not_set_is_not_said_to_be_removed(
+    name: str, run_command: RunCommand, file: Path
+) -> None:
+    file.parent.mkdir(parents=True)
+    before = '[mcp.servers.of-all]\ncommand = "x"\n'
+    file.write_text(before)
+    done = run_command("--user", "ann", "tools", "remove", name)
+    assert (done.code, done.out) == (1, "")
+    assert f"{name} is not set\n" in done.err
+    assert ("what is set for all" in done.err) is (name == "of-all")
+    assert "fix: runner --user ann tools list\n" in done.err
+    assert file.read_text() == before
+
+
+@pytest.mark.parametrize("given", ["block of it.json", "./block of it.json", "-"])
+def test_a_block_without_its_option_is_told_the_option(
+    given: str, run_command: RunCommand, tmp_path: Path
+) -> None:
+    (tmp_path / "block of it.json").write_text(block(**NPX))
+    done = run_command("tools", "add", given)
+    assert done.code == 1
+    assert f"fix: runner tools add --json {shlex.quote(given)}\n" in done.err
+
+
+@pytest.mark.parametrize(
+    "words", [["time"], ["--json", "block of it.json"], ["--json", "-"], ["./crm.toml"]]
+)
+def test_without_a_terminal_the_whole_command_is_told(
+    words: list[str], run_command: RunCommand, tmp_path: Path
+) -> None:
+    (tmp_path / "block of it.json").write_text(block(**NPX))
+    (tmp_path / "crm.toml").write_text('about = "x"\n[settings.agent]\nmax_steps = 9\n')
+    done = run_command("--user", "ann", "tools", "add", *words, stdin=block(**NPX).encode())
+    assert done.code == 1
+    assert done.err.endswith(f"fix: runner --user ann tools add {shlex.join(words)} --yes\n")
+
+
+def test_commands_in_what_a_preset_says_are_for_the_same_user(run_command: RunCommand) -> None:
+    fix = "after it is added: runner --user ann tools login linear\n"
+    assert fix in run_command("--user", "ann", "tools", "list", "--available").out
+    assert fix in run_command("--user", "ann", "tools", "add", "linear", "--yes").out
+
+
+def test_a_logout_without_a_login_says_so(
+    run_command: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nobody(*_: object) -> bool:
+        return False
+
+    monkeypatch.setattr("runner.cli.logins.host_runs", nobody)
+    logins.write("default", "docs", EgressLogin(id="a"))
+    done = run_command("tools", "logout", "dosc")
+    assert (done.code, done.out) == (1, "")
+    assert "there is no login at dosc\n  fix: runner tools list\n" in done.err
+    assert run_command("tools", "logout", "docs").code == 0
+    assert logins.read("default", "docs") is None
