@@ -105,9 +105,7 @@ async def ask(
                 raise
 
     try:
-        return await until_signalled(
-            with_host(config, options.user_id, turn, streams.stderr, folders)
-        )
+        return await until_signalled(with_host(config, options, turn, streams.stderr, folders))
     except BrokenPipeError:  # the reader of the answer is gone
         discard(streams.stdout)
         return 0

@@ -165,9 +165,7 @@ async def chat(
             again=partial(_again, options),
         )
 
-    code = await until_signalled(
-        with_host(config, options.user_id, talking, streams.stderr, folders)
-    )
+    code = await until_signalled(with_host(config, options, talking, streams.stderr, folders))
     if config is None or is_running(config, options.user_id):
         return code
     if due := when_due(options, config):

@@ -16,6 +16,7 @@ from runner.cli.agent import host_runs
 from runner.cli.chat.conversation import INTERRUPT
 from runner.cli.chat.screen import say
 from runner.cli.operation.lifecycle import at_first_signal
+from runner.cli.options import Options
 from runner.cli.output import one_line
 from runner.cli.projects import Folders, named
 from runner.config.models import Config
@@ -65,7 +66,7 @@ async def until_signalled(talking: Coroutine[Any, Any, int]) -> int:
 
 async def with_host(
     config: Config | None,
-    user_id: str,
+    options: Options,
     talk: Callable[[bool], Coroutine[Any, Any, int]],
     stderr: TextIO,
     folders: Folders = (),
@@ -75,13 +76,13 @@ async def with_host(
     is somebody else's. A host that starts has the `folders` open."""
     if config is None:
         return await talk(True)
-    runtime = Runtime.locate(config, user_id)
+    runtime = Runtime.locate(config, options.user_id)
     runtime.create()
     async with AsyncExitStack() as stack:
         # Beneath the host: who comes while it ends waits, and starts another one.
         talking = stack.enter_context(descriptor(runtime.talking, os.O_RDWR | os.O_CREAT))
         await _take(talking, fcntl.LOCK_SH)
-        stays = await _ensure_host(config, user_id, stack, stderr, folders)
+        stays = await _ensure_host(config, options, stack, stderr, folders)
         code = await talk(stays)
         if not stays:
             await _take(
@@ -107,10 +108,11 @@ async def _take(lock: int, how: int, wait: Callable[[], None] = lambda: None) ->
 
 
 async def _ensure_host(
-    config: Config, user_id: str, stack: AsyncExitStack, stderr: TextIO, folders: Folders
+    config: Config, options: Options, stack: AsyncExitStack, stderr: TextIO, folders: Folders
 ) -> bool:
     """Use the running host, or start one that lives as long as `stack`; returns whether it was
     running."""
+    user_id = options.user_id
     if await host_runs(config, user_id):
         return True
     from runner.host.host import Host
@@ -125,5 +127,5 @@ async def _ensure_host(
             raise
         return True
     for notice in host.notices:
-        say(stderr, one_line(notice))
+        say(stderr, one_line(options.mended(notice)))
     return False

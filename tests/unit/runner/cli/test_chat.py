@@ -17,7 +17,7 @@ from wire.v1 import control_pb2
 from runner.cli import agent as agent_module
 from runner.cli.chat.chat import chat
 from runner.cli.chat.hosting import Streams
-from runner.cli.options import Options
+from runner.cli.options import Options, program
 from runner.config.models import Config
 from runner.errors import HostError
 from runner.host import host as host_module
@@ -71,7 +71,7 @@ def house(gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch) -> Household:
 
     class Host:
         def __init__(self, config: Config, user_id: str, **_: object) -> None:
-            self.notices = ["an earlier runner\nwas killed"]
+            self.notices = ["an earlier runner\nwas killed; runner stop"]
             self.user_id = user_id
 
         async def __aenter__(self) -> "Host":
@@ -113,7 +113,8 @@ async def test_a_chat_without_a_host_starts_one_and_ends_it(
     code, out, err = await say_hello(streams)
     assert code == 0
     assert "you said: hello" in out
-    assert err.startswith("starting the agent of user bob ...\nan earlier runner was killed\n")
+    told = f"an earlier runner was killed; {program()} --user bob stop\n"
+    assert err.startswith(f"starting the agent of user bob ...\n{told}")
     assert house.hosts == ["start bob", "stop"]
 
 
