@@ -13,13 +13,14 @@ from google.protobuf.message import Message
 from wire.v1 import control_pb2, egress_pb2, gateway_pb2
 
 from runner.audit.calls import Call
-from runner.cli import approvals, notices, projects, schedules, turns
+from runner.cli import approvals, notices, projects, schedules, skills, turns
 from runner.cli.memory import output as memory
 from runner.cli.operation import audit, credentials, doctor, egress, status, users
 from runner.cli.output import HIT, SHAPES, SIMILAR, Shape, as_json, session_shape
 from runner.cli.setup import config, upgrade
 from runner.doctor.finding import Finding, State
 from runner.egress.log import Request
+from runner.workspace.skills import Skill
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SNAPSHOT: Final = ROOT / "tests" / "contract" / "commands.json"
@@ -44,6 +45,7 @@ LISTS: Final[dict[str, tuple[Shape[Any], Any]]] = {
     "schedules": (schedules.SCHEDULES, gateway_pb2.Schedule),
     "sessions": (session_shape("session_id"), gateway_pb2.Session),
     "settings": (config.SETTINGS, config.Setting),
+    "skills": (skills.SKILLS, Skill),
     "turns": (turns.TURNS, gateway_pb2.Turn),
     "users": (users.USERS, users.User),
     "versions": (upgrade.VERSIONS, upgrade.Installed),

@@ -13,14 +13,20 @@ import typer
 from wire.errors import Code
 
 from runner.cli.agent import ask_agent
-from runner.cli.options import Options, Yes
-from runner.cli.output import confirm, one_line
+from runner.cli.options import AsJson, Options, Yes
+from runner.cli.output import Shape, confirm, one_line
 from runner.errors import HostError
-from runner.workspace.skills import Skill, Skills
+from runner.workspace.mounts import MOUNTS, Role
+from runner.workspace.skills import MEND, Skill, Skills
 from runner.workspace.workspace import Workspace
 
 skills = typer.Typer()
 UNPACK: Final = "mkdir {1} && cd {1} && (tar -xf {0} 2>/dev/null || python3 -I -m zipfile -e {0} .)"
+_IN_SHELL: Final = tuple(f"{each.virtual}/" for each in MOUNTS[Role.SHELL])
+SKILLS: Final = Shape[Skill](
+    {"skill": lambda it: it.name, "": lambda it: one_line(it.wrong or it.head["description"])},
+    "name wrong digest head files remarks",
+)
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Which skill.")]
 Source = Annotated[str, typer.Argument(metavar="DIR|GIT|ARCHIVE", help="What has the skill.")]
 Inside = Annotated[str, typer.Argument(metavar="PATH", help="Where in it, if it has several.")]
@@ -36,21 +42,37 @@ def add(context: typer.Context, source: Source, path: Inside = "", yes: Yes = Fa
     options: Options = context.obj
     found = _skills(options, adds=True)
     with _unpacked(options, found.home, source) as at, found.draft(*at, path) as (skill, copy):
+        before = next((each for each in found.listed() if each.name == skill.name), Skill(""))
+        if before.digest == skill.digest and not before.wrong:
+            typer.echo(f"{skill.name} is there already, the same as this; nothing was changed")
+            return
         _show(skill)
+        if before.name:
+            paths = sorted({path for path, _ in before.files.items() ^ skill.files.items()})
+            other = ", ".join(each + " (gone)" * (each not in skill.files) for each in paths)
+            typer.echo(one_line(f"replaces: {before.digest or before.wrong}; other files: {other}"))
         if not yes:
             again = options.command("skills", "add", source, *filter(None, [path]), "--yes")
             confirm(f"Let the agent use {skill.name}?", what=f"add {skill.name}", command=again)
         found.accept(skill, copy)
-    typer.echo(options.mended(f"added {skill.name}; an agent that runs gets it by: runner restart"))
+    did = "replaced" if before.name else "added"
+    typer.echo(options.mended(f"{did} {skill.name}; an agent that runs gets it by: runner restart"))
 
 
 @contextmanager
-def _unpacked(options: Options, home: Path, source: str) -> Iterator[tuple[Path, Path]]:
-    """Where `source` lies, unpacked by a command of the user's shell where it is no directory."""
+def _unpacked(options: Options, home: Path, source: str) -> Iterator[tuple[Path, Path, str]]:
+    """Where `source` lies; what is no directory, a command of the user's shell unpacks."""
     given, name = Path(source).expanduser().resolve(), f"skill-{secrets.token_hex(8)}"
     if given.is_dir():
-        yield given, given
+        yield given, given, source
         return
+    elsewhere = ":" in source or source.startswith(_IN_SHELL)
+    if given.suffix == ".md" or not (given.is_file() or elsewhere):
+        brief = f"there is no directory, archive or repository {source}"
+        fix = shlex.join(
+            ["runner", "skills", "add", str(given.parent if given.is_file() else "DIR")]
+        )
+        raise HostError(Code.NOT_FOUND, brief, resolution=fix)
     packed, there = home / "skills" / f".{name}", home / "tmp" / name
     command = f"git clone -q --depth 1 -- {shlex.quote(source)} ./{name}"
     try:
@@ -60,22 +82,27 @@ def _unpacked(options: Options, home: Path, source: str) -> Iterator[tuple[Path,
             command = UNPACK.format(f"/skills/{packed.name}", name)
         call = json.dumps({"command": command, "cwd": "/tmp", "timeout_s": 120})  # noqa: S108
         reply = ask_agent(options, lambda agent: agent.call_tool("shell_exec", call))
-        if reply.is_error or json.loads(reply.data_json)["exit_code"]:
+        ended = json.loads(reply.data_json or "{}")
+        if reply.is_error or ended["exit_code"]:
             brief, fix = "the shell cannot unpack it", "get it yourself: runner skills add DIR"
-            raise HostError(Code.FAILED_PRECONDITION, brief, details=reply.text, resolution=fix)
-        yield home, there
+            if "://" in source:
+                host = source.split("/")[2].split("@")[-1]
+                fix = f"if commands may not reach it: runner egress allow {host}; or {fix}"
+            why = ended.get("stderr", "").strip() or reply.text
+            raise HostError(Code.FAILED_PRECONDITION, brief, details=why, resolution=fix)
+        yield home, there, source
     finally:
         packed.unlink(missing_ok=True)
         shutil.rmtree(there, ignore_errors=True)
 
 
 @skills.command("list")
-def list_(context: typer.Context) -> None:
+def list_(context: typer.Context, json: AsJson = False) -> None:
     """List the skills, and why the agent does not get one."""
-    found = _skills(context.obj).listed()
-    lines = [f"{each.name}: {each.wrong or each.head['description']}" for each in found]
-    none = context.obj.mended("no skills yet; to add one: runner skills add DIR")
-    typer.echo("\n".join(map(one_line, lines or [none])))
+    listed, mended = _skills(context.obj).listed(), context.obj.mended
+    SKILLS.show(listed, json=json, none=mended("no skills yet; to add one: runner skills add DIR"))
+    if any(each.wrong for each in listed):
+        typer.echo(mended(f"fix: {MEND}"), err=True)
 
 
 @skills.command("check")

@@ -11,6 +11,7 @@ from runner.host.embedder import EmbedderHome
 from runner.host.runtime import Runtime, lock_holder
 from runner.workspace.disk_space import PASSING, existing, file_system_kind
 from runner.workspace.guest_uids import GuestUids, Machine, look
+from runner.workspace.skills import MEND, Skills
 from runner.workspace.workspace import Workspace
 
 NETWORK: Final = frozenset(
@@ -27,6 +28,13 @@ def workspace(config: Config, user_id: str) -> str:
     found = Workspace.locate(config, user_id)
     found.check()
     return f"{found.path} " + ("can be used" if found.path.exists() else "can be made")
+
+
+def skills(config: Config, user_id: str) -> list[Finding]:
+    """Whether the agent gets each skill."""
+    wrong = [each for each in Skills(Workspace.locate(config, user_id)).listed() if each.wrong]
+    told = (f"the agent does not get {each.name}: {each.wrong}" for each in wrong)
+    return [warning("skills", each, MEND) for each in told] or [ok("skills", "none is wrong")]
 
 
 @check("guest uids")

@@ -68,7 +68,7 @@ from runner.workspace.directories import descriptor
 from runner.workspace.disk_space import check_free_space, keep_reserve, passing, release_reserve
 from runner.workspace.mounts import Role
 from runner.workspace.overflow import quarantine_excess
-from runner.workspace.skills import Skills
+from runner.workspace.skills import MEND, Skills
 from runner.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -677,7 +677,7 @@ class Host:
         if settings.egress.host_loopback and not self.workspace.here:
             found.append("egress.host_loopback has no effect: guests are not on this machine")
         found += [
-            f"the agent does not get the skill {each.name}: {each.wrong}; runner skills add SOURCE"
+            f"the agent does not get the skill {each.name}: {each.wrong}; {MEND}"
             for each in Skills(self.workspace).listed()
             if each.wrong
         ]

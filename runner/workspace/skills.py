@@ -5,6 +5,7 @@ import hashlib
 import os
 import re
 import secrets
+import shlex
 import shutil
 import stat
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +31,7 @@ _TEXT_MAX_BYTES: Final = 64 * 1024
 _ENTRIES_MAX: Final = 20_000
 _REMARKS_MAX: Final = 20
 _LINE_CHARS: Final = 120
+MEND: Final = "runner skills add SOURCE, or: runner skills remove NAME"
 _MD: Final = "SKILL.md"
 _NAME: Final = re.compile(r"(?=.{1,64}\Z)[a-z0-9]+(?:-[a-z0-9]+)*")
 _HEAD: Final = re.compile(r"\A---[ \t]*\n(.{0,8192}?)\n---[ \t]*(?:\n|\Z)", re.DOTALL)
@@ -41,12 +43,12 @@ _DOWNLOADS: Final = re.compile(
 
 @dataclass(frozen=True)
 class Skill:
-    """What is in a skill. `head` has the texts of its frontmatter, `remarks` say what a person
-    should look at, and `wrong` why the agent does not get it; empty if it does."""
+    """What is in a skill. `head` has the texts of its frontmatter, `files` digests, `remarks` say
+    what a person should look at, and `wrong` why the agent does not get it; empty if it does."""
 
     name: str
     head: Mapping[str, str] = field(default_factory=dict)
-    files: Sequence[str] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
     digest: str = ""
     remarks: Sequence[str] = ()
     wrong: str = ""
@@ -56,16 +58,22 @@ def read(directory: int, name: str = "") -> Skill:
     """The skill in an open directory, which is called `name` if that is given. Raises
     `WorkspaceError` that says why it is none, or is refused."""
     found = dict(sorted((path, (runs, content)) for path, runs, content in _files(directory)))
-    content, text = found.get(_MD, (False, b""))[1], ""
+    if _MD not in found:
+        raise _refused(f"there is no {_MD} in it, with the name in these letters")
+    content, text = found[_MD][1], ""
     if not 0 < len(content) <= _TEXT_MAX_BYTES:
         raise _refused(f"it needs a {_MD} of at most {_TEXT_MAX_BYTES // 1024} KiB")
     try:
         text = content.decode("utf-8-sig").replace("\r\n", "\n")
         head = yaml.load((_HEAD.findall(text) or [""])[0], Loader=yaml.BaseLoader)  # noqa: S506
+    except yaml.MarkedYAMLError as error:
+        line, quoted = error.problem_mark.line + 2, "a text with : needs quotes"
+        head = ValueError(f"line {line}: {error.problem}; {quoted}")
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         head = error
     if not isinstance(head, dict):
-        why = str(head) if isinstance(head, Exception) else "no table"  # aliases make huge ones
+        none = "no table" if head else "there is none"  # aliases make huge ones
+        why = " ".join(str(head).split()) if isinstance(head, Exception) else none
         why = visible_name(shortened(why, _LINE_CHARS))
         raise _refused(f"{_MD} must be UTF-8 and begin with YAML between two lines of --- ({why})")
     if hidden := UNSEEN.search(text):
@@ -79,8 +87,9 @@ def read(directory: int, name: str = "") -> Skill:
     remarks = [*islice(every, _REMARKS_MAX)]
     if next(every, ""):
         remarks.append("and more lines such as these")
+    files = {path: hashlib.sha256(repr(each).encode()).hexdigest() for path, each in found.items()}
     digest = hashlib.sha256(repr(found).encode()).hexdigest()
-    return Skill(named, head, [*found], f"sha256:{digest}", remarks)
+    return Skill(named, head, files, f"sha256:{digest}", remarks)
 
 
 def _files(directory: int) -> Iterator[tuple[str, bool, bytes]]:
@@ -114,8 +123,7 @@ def _remarks(path: str, content: bytes) -> Iterator[str]:
             yield f"{path}:{number} {what}: {visible_name(shortened(line.strip(), _LINE_CHARS))}"
 
 
-def _refused(why: str) -> WorkspaceError:
-    fix = "https://agentskills.io/specification"
+def _refused(why: str, fix: str = "https://agentskills.io/specification") -> WorkspaceError:
     return WorkspaceError(Code.INVALID_ARGUMENT, f"the skill is refused: {why}", resolution=fix)
 
 
@@ -124,7 +132,7 @@ class Skills:
 
     def __init__(self, workspace: Workspace, *, adds: bool = False) -> None:
         if adds and not workspace.here:
-            raise _refused("guests in a cluster see its volumes alone; use another tier")
+            raise _refused("guests in a cluster see its volumes alone", "use another tier")
         if adds:
             workspace.provision()
         self.home = workspace.path
@@ -145,26 +153,31 @@ class Skills:
         return found
 
     @contextmanager
-    def draft(self, home: Path, path: Path, below: str = "") -> Iterator[tuple[Skill, Path]]:
+    def draft(
+        self, home: Path, path: Path, source: str, below: str = ""
+    ) -> Iterator[tuple[Skill, Path]]:
         """A passing copy of the skill at or `below` `path`, or of the only one there, for `accept`.
-        `path` lies in `home`, which nobody else can replace. Raises `WorkspaceError`."""
+        `path` lies in `home`, which nobody else can replace, and a person knows it as `source`.
+        Raises `WorkspaceError`."""
         copy = self._place / f".{secrets.token_hex(8)}"
         copy.mkdir(mode=0o755)
         try:
-            with file_errors(f"{path} cannot be read", "look what is there", kind=WorkspaceError):
+            with file_errors(f"{source} cannot be read", f"ls -ld {source}", kind=WorkspaceError):
                 with directory_beneath(home, path) as directory:
                     entries = islice(walk(directory), _ENTRIES_MAX)
                     some = sorted("/".join(each.above) for each in entries if each.name == _MD)
+                one = f"runner skills add {shlex.join([source, *filter(None, some[:1])])}"
                 if len(some) > 1 and some[0] and not below:
-                    raise _refused(f"add one of these by SOURCE PATH: {some[:_FILES_MAX]}")
-                inside = path / (below.strip("/") or next(iter(some), ""))
-                with directory_beneath(home, inside) as directory:
+                    raise _refused(f"it has several: {', '.join(some[:_FILES_MAX])}", one)
+                where = below.strip("/") or next(iter(some), ".")
+            with file_errors(f"{where} in {source} cannot be read", one, kind=WorkspaceError):
+                with directory_beneath(home, path / where) as directory:
                     for name, runs, content in _files(directory):
                         (copy / name).parent.mkdir(parents=True, exist_ok=True)
                         (copy / name).write_bytes(content)
                         (copy / name).chmod(0o755 if runs else 0o644)
-            for above, _, _ in os.walk(copy):
-                Path(above).chmod(0o755)
+                for above, _, _ in os.walk(copy):
+                    Path(above).chmod(0o755)
             with directory_beneath(self.home, copy) as directory:
                 yield read(directory), copy
         finally:
@@ -174,7 +187,7 @@ class Skills:
         """Put a draft in its place, and pin it. Raises `WorkspaceError` if there are too many."""
         self._pins.mkdir(mode=0o700, exist_ok=True)
         if len({*(each.name for each in self._pins.iterdir()), skill.name}) > _SKILLS_MAX:
-            raise _refused(f"there are {_SKILLS_MAX} already; runner skills remove NAME")
+            raise _refused(f"there are {_SKILLS_MAX} already", "runner skills remove NAME")
         self.remove(skill.name)
         copy.rename(self._place / skill.name)
         (self._pins / skill.name).write_text(skill.digest)

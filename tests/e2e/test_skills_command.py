@@ -1,6 +1,7 @@
 """A skill that somebody else wrote: added, read by the model, its script run; and one in an archive
 and in a repository, which only the shell guest opens."""
 
+import shlex
 import tarfile
 import zipfile
 from collections.abc import Iterator
@@ -109,15 +110,18 @@ def test_skills_of_others_are_added_read_and_run(household: Household, skill: Pa
 
         household.works("skills", "remove", "roman-numbers")
         household.works("skills", "add", str(good), "--yes")
-        assert "['a/one', 'a/two']" in household.run("skills", "add", str(several), "--yes").stderr
+        which = household.run("skills", "add", str(several), "--yes").stderr
+        assert "it has several: a/one, a/two" in which
+        assert f"skills add {shlex.quote(str(several))} a/one" in which
         household.works("skills", "add", str(several), "a/two", "--yes")
         assert "passwd is a link" in household.run("skills", "add", str(hostile), "--yes").stderr
         household.works("skills", "add", "/shared/three", "--yes")
         nowhere = household.run("skills", "add", "https://nowhere.test/a", "--yes").stderr
         assert "the shell cannot unpack it" in nowhere
-        assert "nowhere.test" in nowhere
-        listed = household.works("skills", "list").splitlines()
-        assert [each.split(":")[0] for each in listed] == ["roman-numbers", "three", "two"]
+        assert "Could not resolve host: nowhere.test" in nowhere
+        assert "egress allow nowhere.test; or get it yourself" in nowhere
+        _, *listed = household.works("skills", "list").splitlines()
+        assert [each.split("\t")[0] for each in listed] == ["roman-numbers", "three", "two"]
         assert list((place / "tmp").glob("skill-*")) == list((place / "skills").glob(".*")) == []
 
         (place / "skills" / "two" / "SKILL.md").write_text(
@@ -125,7 +129,8 @@ def test_skills_of_others_are_added_read_and_run(household: Household, skill: Pa
         )
         failed = household.run("skills", "check")
         assert failed.returncode == 1
-        assert "two: it is not as it was added" in failed.stdout
+        assert "two\tit is not as it was added\n" in failed.stdout
+        assert "skills add SOURCE, or: " in failed.stderr
         household.works("restart")
         why = "the agent does not get the skill two: it is not as it was added; "
         assert why in household.works("status")

@@ -63,7 +63,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def added(alice: Skills, place: Path, below: str = "") -> Skill:
-    with alice.draft(place, place, below) as (skill, copy):
+    with alice.draft(place, place, "rep", below) as (skill, copy):
         alice.accept(skill, copy)
     return skill
 
@@ -82,7 +82,7 @@ def test_the_specifications_examples_are_taken_as_they_are(alice: Skills, place:
     whole = added(alice, place)
     assert whole.head["compatibility"] == "Requires Python 3.14+ and uv"
     assert whole.head["allowed-tools"] == "Bash(git:*) Bash(jq:*) Read"
-    assert whole.files == ["SKILL.md", "scripts/extract.py"]
+    assert [*whole.files] == ["SKILL.md", "scripts/extract.py"]
     installed = alice.home / "skills" / "pdf-processing"
     assert (installed / "SKILL.md").read_text() == WHOLE
     assert [os.access(installed / each, os.X_OK) for each in whole.files] == [False, True]
@@ -114,11 +114,16 @@ def test_the_skills_that_packages_ship_are_taken(alice: Skills) -> None:
     [
         ("", "it needs a SKILL.md of at most 64 KiB"),
         ("x" * 70_000, "it needs a SKILL.md of at most 64 KiB"),
-        ("# A page\n", "begin with YAML between two lines of --- (no table)"),
+        ("# A page\n", "begin with YAML between two lines of --- (there is none)"),
         ("---\n" + BOMB + "---\n", "begin with YAML between two lines of --- (no table)"),
         ("---\n[a, b]\n---\n", "begin with YAML"),
         (MINIMAL[:-4] + "x: y\n" * 3_000 + "---\n", "begin with YAML"),
-        ("---\nname: [\n---\n", "while parsing a flow"),
+        ("---\nname: [\n---\n", "expected the node content, but found '<stream end>'; a text with"),
+        (
+            MINIMAL.replace("A desc", "Poems: a desc"),
+            "(line 3: mapping values are not allowed here; a text with : needs quotes)",
+        ),
+        (MINIMAL.replace("A desc", "A \x01desc"), "special characters are not allowed in"),
         ("---\n" + "[" * 8_000 + "\n---\n", "begin with YAML"),
         (MINIMAL.replace("skill-name", "../shared"), "it needs a name"),
         (MINIMAL.replace("skill-name", "Skill-Name"), "it needs a name"),
@@ -150,6 +155,12 @@ def test_an_archive_is_unpacked_by_no_code_of_its_own(tmp_path: Path) -> None:
     assert ended.returncode
     assert (tmp_path / "there" / "zipfile.py").exists()
     assert not (tmp_path / "ran").exists()
+
+
+def test_what_lies_in_another_file_is_missing(alice: Skills, tmp_path: Path) -> None:
+    assert "there is no SKILL.md in it" in why(alice, tmp_path)
+    (tmp_path / "skill.md").write_text(MINIMAL)
+    assert "with the name in these letters" in why(alice, tmp_path)
 
 
 def _link(place: Path) -> None:
@@ -228,7 +239,7 @@ def test_what_was_changed_or_put_there_by_hand_is_wrong_until_it_is_added_again(
     link, changed, planted = alice.listed()
     assert changed.wrong == planted.wrong == "it is not as it was added"
     assert link.wrong
-    with alice.draft(installed, installed) as (skill, copy):
+    with alice.draft(installed, installed, "rep") as (skill, copy):
         alice.accept(skill, copy)
     assert [each.name for each in alice.listed() if not each.wrong] == ["pdf-processing"]
     (installed / "scripts" / "extract.py").chmod(0o644)
@@ -244,7 +255,7 @@ def test_of_several_one_is_named(alice: Skills, place: Path) -> None:
     alice.remove("pdf-processing")
     (place.parent / "second").mkdir()
     (place.parent / "second" / "SKILL.md").write_text(MINIMAL)
-    assert "['pdf-processing', 'second']" in why(alice, place.parent)
+    assert "it has several: pdf-processing, second" in why(alice, place.parent)
     for outside in ("../pdf-processing", "third"):
         assert "cannot be read" in why(alice, place.parent, outside)
     assert added(alice, place.parent, "/second").name == "skill-name"

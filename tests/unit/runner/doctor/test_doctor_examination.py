@@ -14,6 +14,7 @@ from runner.doctor import settings
 from runner.doctor.examination import examine
 from runner.doctor.finding import Finding, State, check
 from runner.errors import ConfigError
+from tests.support.scratch import SCRATCH
 
 
 @pytest.fixture
@@ -86,6 +87,16 @@ def test_a_check_that_fails_is_a_finding_and_the_rest_goes_on(
     findings = examine(lambda: config(root), "alice", {})
     assert named(findings, "doctor").what == "the check failed: RuntimeError: surprise"
     assert named(findings, "workspace").state is State.OK
+
+
+def test_a_skill_that_the_agent_does_not_get_is_a_warning() -> None:
+    with tempfile.TemporaryDirectory(dir=SCRATCH, prefix="oxd-") as place:
+        root = Path(place)
+        (root / "ws/alice/skills/planted").mkdir(parents=True)
+        told = named(examine(lambda: config(root), "alice", {}), "skills")
+    assert told.state is State.WARNING
+    assert told.what.startswith("the agent does not get planted: the skill is refused: there is no")
+    assert told.fix == "runner skills add SOURCE, or: runner skills remove NAME"
 
 
 def test_a_place_that_cannot_be_reached_is_a_problem_with_its_path() -> None:
