@@ -170,7 +170,7 @@ def _pdf(path: Path) -> Document:
 def _recognised(picture: bytes) -> str:
     """What tesseract reads in a picture."""
     if (program := shutil.which("tesseract")) is None:
-        raise UnreadableError("text in pictures needs tesseract, which this shell guest lacks")
+        raise UnreadableError("text in pictures needs tesseract: apt-get install tesseract-ocr")
     words, environment = [program, "stdin", "stdout"], {"OMP_THREAD_LIMIT": "1"}
     done = subprocess.run(words, input=picture, capture_output=True, env=environment, check=False)  # noqa: S603
     if done.returncode:

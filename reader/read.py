@@ -69,9 +69,13 @@ def main() -> None:
             if (room := room - len(data)) < 0:
                 raise UnreadableError(f'it is long; read on with pages="{number}-"')
     except Exception as error:  # parsers raise anything for damaged files
-        why = f"it is damaged: {type(error).__name__}: {error}"
+        why = "it is damaged; save it again"
         if isinstance(error, UnreadableError):
             why = str(error)
+        elif "password" in str(error).lower():
+            why = "it has a password; save it without one"
+        elif isinstance(error, MemoryError):
+            why = "it takes too much memory"
         elif isinstance(error, ImportError):
             why = f"{error.name} is not installed: the reader's packages are oxydra[reader]"
         end = f"\n[the text ends here: {why}]\n" if begun else json.dumps({"error": why})

@@ -21,6 +21,7 @@ ALWAYS: Final = "what this opens, and always in all others: the settings of this
 """The offer to a person that is the operator's alone."""
 CURSOR_MAX_CHARS: Final = 1_000
 TURN_TEXT_MAX_CHARS: Final = 100_000
+FILE_MAX_BYTES: Final = 1024 * 1024 * 1024
 TOP_K_MAX: Final = 20
 TAGS_MAX: Final = 16
 TAG_MAX_CHARS: Final = 64

@@ -39,6 +39,13 @@ _OF_THE_ROOT_ALONE: Final = frozenset({"version"})
 class Command(TyperCommand):
     """A command whose help shows the options of every command too."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except typer.TyperException as error:
+            vars(error).update(ctx=ctx)  # the parser leaves it out where a value is missing
+            raise
+
     def get_params(self, ctx: Any) -> list[Any]:
         return _shown(super().get_params(ctx), self, ctx)
 

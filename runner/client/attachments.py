@@ -2,13 +2,18 @@
 
 import asyncio
 import hashlib
+import os
 import re
+import shlex
+import stat
 from pathlib import Path
 from typing import Final
 
 from wire.errors import Code, WireError
+from wire.limits import FILE_MAX_BYTES
 
 from runner.client.gateway import GatewayClient
+from runner.config.loading import open_without_waiting
 
 _PLACE: Final = "/shared/attachments"
 _NAME_CHARS: Final = 80
@@ -22,12 +27,24 @@ def place_of(name: str, data: bytes) -> str:
 
 async def attach(client: GatewayClient, file: Path) -> str:
     """Send a file of this machine; returns its path for tools. Raises `WireError`."""
-    try:
-        data = await asyncio.to_thread(lambda: file.expanduser().read_bytes())
-    except OSError as error:
-        raise WireError(
-            Code.NOT_FOUND, f"the file cannot be attached: {file}: {error.strerror}"
-        ) from None
+    data = await asyncio.to_thread(_content, file)
     path = place_of(file.name, data)
     await client.write_file(path, data)
     return path
+
+
+def _content(file: Path) -> bytes:
+    named = os.path.expanduser(file)  # noqa: PTH111 - of an unknown "~name" it makes no error
+    try:
+        with open(named, "rb", opener=open_without_waiting) as source:
+            found = os.fstat(source.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise OSError("it is not a plain file")
+            data = source.read(FILE_MAX_BYTES + 1) if found.st_size <= FILE_MAX_BYTES else b""
+            if max(found.st_size, len(data)) > FILE_MAX_BYTES:
+                raise OSError(f"it has more than {FILE_MAX_BYTES:,} bytes")
+            return data
+    except OSError as error:
+        why = f"the file cannot be attached: {file}: {error.strerror or error}"
+        fix = f"ls -lL {shlex.quote(named)}; name a plain file that this user can read"
+        raise WireError(Code.FAILED_PRECONDITION, why, resolution=fix) from None

@@ -29,6 +29,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from wire.errors import Code, WireError
+from wire.limits import FILE_MAX_BYTES
 from wire.v1 import gateway_pb2, gateway_pb2_grpc
 
 from runner.access.callers import Callers, Replies
@@ -144,7 +145,6 @@ def _json(content: Any) -> bytes:
     return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
-FILE_MAX_BYTES: Final = 1024 * 1024 * 1024
 _WHOLE_S: Final = 3_600.0
 _PIECE_BYTES: Final = 256 * 1024
 _ROOTS: Final = {"files": "/shared", "projects": "/projects"}

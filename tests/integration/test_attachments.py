@@ -107,6 +107,8 @@ async def test_the_built_in_model_says_what_it_got() -> None:
         events = await alice.say("s", "help", attachments=["/shared/one.png"])
         said = events[-1].completed.text
         assert f"You attached /shared/one.png (image/png, {len(PNG)} bytes; not shown)" in said
+        assert "\nSay read PATH for the text of one.\n" in said
+        assert "/skills" in said
         assert "attached" not in (await alice.answer("s", "help"))
 
 

@@ -80,7 +80,7 @@ async def test_of_what_cannot_be_read_the_kind_and_the_reason_are_told(reading: 
             reading.put(f"tmp/{name}", content)
             told = await reading.read(f"/tmp/{name}")
             assert told["binary"]
-            assert f"this document cannot be read: it {why}" in reading.notes
+            assert f"its text cannot be read: it {why}" in reading.notes
     reading.put("shared/plain.zip", made.packed({"a": "b"}))
     assert (await reading.read("/shared/plain.zip"))["kind"].startswith("ZIP archive")
     assert reading.notes == ""
@@ -105,7 +105,7 @@ async def test_a_reader_that_takes_too_long_is_ended(
     monkeypatch.setattr(documents, "READ_S", 0.01)
     reading.put("shared/a.pdf", made.pdf(["x"]))
     await reading.read("/shared/a.pdf")
-    assert "this document cannot be read: it takes more than 0.01 s" in reading.notes
+    assert "its text cannot be read: it takes more than 0.01 s" in reading.notes
 
 
 async def test_without_a_shell_guest_documents_are_not_opened(tmp_path: Path) -> None:

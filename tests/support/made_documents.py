@@ -232,13 +232,16 @@ def refused() -> dict[str, tuple[bytes, str]]:
     book = xlsx([["x" * 50] * 20] * 200)
     return {
         "bomb.docx": (packed({"word/document.xml": zeros}), "unpacks to more than 128 MiB"),
-        "torn.docx": (letter[: len(letter) // 2], "is damaged"),
-        "torn.xlsx": (book[: len(book) - 400], "is damaged"),
-        "bits.xlsx": (book[:300] + bytes(200) + book[500:], "is damaged"),
-        "empty.xlsx": (packed({"xl/workbook.xml": "<a/>"}), "is damaged"),
-        "torn.pdf": (pdf(["x"])[:300], "is damaged"),
-        "noise.pdf": (b"%PDF-1.7\n" + bytes(range(256)) * 40, "is damaged"),
-        "locked.docx": (packed({"word/document.xml": "x"}).replace(*LOCKED), "password required"),
+        "torn.docx": (letter[: len(letter) // 2], "is damaged; save it again"),
+        "torn.xlsx": (book[: len(book) - 400], "is damaged; save it again"),
+        "bits.xlsx": (book[:300] + bytes(200) + book[500:], "is damaged; save it again"),
+        "empty.xlsx": (packed({"xl/workbook.xml": "<a/>"}), "is damaged; save it again"),
+        "torn.pdf": (pdf(["x"])[:300], "is damaged; save it again"),
+        "noise.pdf": (b"%PDF-1.7\n" + bytes(range(256)) * 40, "is damaged; save it again"),
+        "locked.docx": (
+            packed({"word/document.xml": "x"}).replace(*LOCKED),
+            "has a password; save it without one",
+        ),
         "old.doc": (
             b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600),
             "has an old format or a password",

@@ -186,7 +186,7 @@ def _outcome(part: ToolReturnPart, call: ToolCallPart | None) -> Outcome:
         notes=tuple(
             line.partition(", if these are not enough: cursor")[0]  # which is for a model
             for line in rest.splitlines()
-            if line.startswith("Note: ")
+            if line.startswith("Note: ") and "pictures that follow" not in line
         ),
     )
 
@@ -265,7 +265,7 @@ class OfflineModel(Model[None]):
             taken = step(view, self._no_shell_reason)
         if isinstance(taken, TextPart) and view.attached:
             named = "\n".join(f"You attached {each}." for each in view.attached)
-            taken = TextPart(f"{named} I cannot look at files.\n{taken.content}")
+            taken = TextPart(f"{named}\nSay read PATH for the text of one.\n{taken.content}")
         return ModelResponse(parts=[taken], model_name=NAME, provider_name=NAME)
 
 
@@ -458,7 +458,7 @@ _HELP = """Commands:
   correct that: TEXT            change the note we just spoke of
   update NOTE-ID: TEXT          change a certain note
   forget TOPIC | NOTE-ID        delete a note
-  read PATH | list PATH         look at files under /shared, /tmp and /vault
+  read PATH | list PATH         look at files: /shared, /tmp, /vault; /skills, /projects if any
   write PATH: TEXT              write a file under /shared or /tmp
   find TEXT in PATH             search files
   run COMMAND                   run a shell command, where there is a shell"""
@@ -486,7 +486,10 @@ def _checked(taken: Step, view: View, no_shell_reason: str) -> Step:
 
 
 def _content(outcome: Outcome) -> str:
-    return outcome.field("content") or outcome.text
+    if outcome.data is None:
+        return outcome.text
+    kind = outcome.field("kind") or "it is empty"
+    return outcome.field("content") or f"{outcome.arguments['path']}: {kind}"
 
 
 def _entries(outcome: Outcome) -> str:

@@ -51,7 +51,7 @@ class Documents:
         many = told.get("count")
         if not isinstance(many, int) or not many:
             failed = visible(str(told.get("error", "")))[:300]
-            notes = (f"this document cannot be read: {failed}",) if failed else ()
+            notes = (f"its text cannot be read: {failed}",) if failed else ()
             return replace(seen, notes=(*seen.notes, *notes))
         file, size = io.BytesIO(text.decode(errors="replace").encode()), seen.data["size_bytes"]
         unit = visible(str(told.get("unit")))[:20]

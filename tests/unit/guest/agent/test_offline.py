@@ -44,6 +44,28 @@ def test_the_main_job() -> None:
     assert talk.notes.texts == {}
 
 
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ('{"path": "/shared/a", "content": "x\\ny"}\nNote: one', "x\ny\nNote: one"),
+        ('{"path": "/shared/a", "content": ""}', "/shared/a: it is empty"),
+        (
+            '{"path": "/shared/a", "binary": true, "kind": "PNG image"}\nNote: one\n'
+            "Note: pictures that follow, in this turn alone: 1",
+            "/shared/a: PNG image\nNote: one",
+        ),
+        ('{"path": "/shared/a", "con\nNote: cut', '{"path": "/shared/a", "con\nNote: cut'),
+    ],
+)
+def test_of_a_file_the_text_or_the_kind_is_said_and_each_note_once(told: str, said: str) -> None:
+    class Files(Notes):
+        def file_read(self, path: str) -> tuple[bool, str]:
+            assert path == "/shared/a"
+            return True, told
+
+    assert Talk(Files()).say("read /shared/a") == said
+
+
 def test_a_new_session_still_knows_and_can_correct_what_it_found() -> None:
     notes = Notes()
     Talk(notes).say("remember my name is Shantanu")

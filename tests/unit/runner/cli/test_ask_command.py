@@ -1,10 +1,11 @@
 """`runner ask`, against a scripted gateway."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
-from wire.limits import TURN_TEXT_MAX_CHARS
+from wire.limits import FILE_MAX_BYTES, TURN_TEXT_MAX_CHARS
 from wire.v1 import gateway_pb2
 
 from tests.support.gateway.fake_gateway import (
@@ -63,10 +64,30 @@ def test_files_go_with_the_question(
         "b.txt",
     ]
     assert [memory.files[each] for each in attached] == [pdf.read_bytes(), b""]
-    refused = run_command("ask", "--attach", str(tmp_path / "none"), "what?")
-    assert refused.code == 1
-    assert "the file cannot be attached" in refused.err
-    assert len(memory.turns) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("none", "No such file or directory"),
+        ("", "Is a directory"),
+        ("pipe", "it is not a plain file"),
+        ("/dev/zero", "it is not a plain file"),
+        ("huge", "it has more than 1,073,741,824 bytes"),
+        ("~nobody-at-all/x", "No such file or directory"),
+    ],
+)
+def test_nothing_but_a_plain_file_of_a_sound_size_goes_along(
+    memory: FakeGateway, run_command: RunCommand, tmp_path: Path, name: str, why: str
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "huge").touch()
+    os.truncate(tmp_path / "huge", FILE_MAX_BYTES + 1)
+    path = name if name.startswith("~") else str(tmp_path / name)
+    refused = run_command("ask", "--attach", path, "what?")
+    assert (refused.code, refused.out) == (1, "")
+    assert f"the file cannot be attached: {path}: {why}\n  fix: ls -lL " in refused.err
+    assert memory.turns == []
 
 
 @pytest.mark.parametrize(

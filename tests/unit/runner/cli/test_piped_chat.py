@@ -269,7 +269,7 @@ async def test_a_file_goes_with_the_next_message_alone(
     typed = f"/attach\n/attach {tmp_path}/none\n/attach '{file}'\nwhat is due?\nthanks\n"
     _, out, _ = await chat(gateway, typed)
     assert "✗ /attach needs a file\n  fix: /attach FILE\n" in out
-    assert "none: No such file or directory" in out
+    assert f"none: No such file or directory\n  fix: ls -lL {tmp_path}/none; name a" in out
     assert "-my_bill.pdf goes with your next message\n" in out
     (attached,) = gateway.turns[0].attachments
     assert gateway.files == {attached: b"%PDF-1.7"}
