@@ -11,6 +11,7 @@ import pytest
 from wire.settings import McpServerSettings
 from wire.v1.egress_pb2 import EgressLogin
 
+from runner.cli import logins as cli_logins
 from runner.config.loading import load_settings
 from runner.tools.blocks import read_block
 from runner.tools.drafts import forget, preset, presets
@@ -373,7 +374,7 @@ def test_a_logout_without_a_login_says_so(
     async def nobody(*_: object) -> bool:
         return False
 
-    monkeypatch.setattr("runner.cli.logins.host_runs", nobody)
+    monkeypatch.setattr(cli_logins, "host_runs", nobody)
     logins.write("default", "docs", EgressLogin(id="a"))
     done = run_command("tools", "logout", "dosc")
     assert (done.code, done.out) == (1, "")
