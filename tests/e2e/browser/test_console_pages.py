@@ -1,6 +1,7 @@
 """Every page of the console, for everybody: with a keyboard, a screen reader, in the dark, on a
 phone; and what the operator does there."""
 
+import json
 import tempfile
 import threading
 import time
@@ -293,6 +294,28 @@ def test_a_project_of_the_settings_is_opened_and_closed(
     expect(row).to_contain_text("closed", timeout=60_000)
     console.household.works("--user", "bob", "restart")
     assert "projects open DIR" in console.household.works("--user", "bob", "projects", "list")
+
+
+def test_a_block_of_a_readme_is_told_and_then_added(
+    new_window: NewWindow, console: Console
+) -> None:
+    page = new_window().enter("alice", "#/settings")
+    page.get_by_role("combobox").first.select_option("bob")
+    pasted = page.get_by_label("Add a tool server")
+    pasted.fill("{")
+    page.get_by_role("button", name="What would it reach?").click()
+    expect(page.get_by_role("alert")).to_contain_text("no block of MCP servers")
+    server = {"command": "npx", "args": ["it@1.0.0"], "env": {"IT_TOKEN": "key-of-it-0123456789"}}
+    pasted.fill(json.dumps({"mcpServers": {"it": server}}))
+    page.get_by_role("button", name="What would it reach?").click()
+    told = page.get_by_role("list", name="What it means")
+    expect(told).to_contain_text("it: may reach npm (https://registry.npmjs.org)")
+    expect(told).not_to_contain_text("key-of-it")
+    page.get_by_role("button", name="Add it and restart").click()
+    expect(page.get_by_text("The agent answers with the new settings.")).to_be_visible()
+    expect(pasted).to_have_value("")
+    assert "it: runs npx -y it@1.0.0" in console.household.works("--user", "bob", "tools", "list")
+    console.household.works("--user", "bob", "tools", "remove", "it")
 
 
 def test_a_token_is_shown_once_lets_one_user_in_and_is_revoked(new_window: NewWindow) -> None:
