@@ -16,6 +16,7 @@ from guest.tools.shell.program import ProgramLostError
 from guest.watch import CallReporter
 
 IDLE_S: Final = 600.0
+TURN: Final = "it waits for its turn"
 RESTING: Final = "it is started when it is called"
 """In the place of the reason why a server is away that nobody has called for so long."""
 
@@ -67,7 +68,7 @@ class ToolGuests:
         if len(self._users) >= TOOL_GUESTS_MAX:
             if idle := [each for each in self._users.values() if each.idle]:
                 min(idle, key=lambda each: each.last).rest()
-            raise ProgramLostError(f"{TOOL_GUESTS_MAX} others have a guest; it waits for its turn")
+            raise ProgramLostError(f"{TOOL_GUESTS_MAX} others have a guest; {TURN}")
         self._users[name] = use
         try:
             link = await self._witness.tool_guest(name)

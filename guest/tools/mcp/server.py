@@ -43,7 +43,7 @@ from guest.tools.mcp.connection import (
     first_of,
     size_of,
 )
-from guest.tools.mcp.guests import RESTING, ToolGuests, Use
+from guest.tools.mcp.guests import RESTING, TURN, ToolGuests, Use
 from guest.tools.mcp.offer import ApprovedTools, digest, offered, restored, safe_name
 from guest.tools.mcp.schema import SchemaError, reduced
 from guest.tools.shell.client import ShellClient
@@ -67,6 +67,7 @@ _DESCRIPTION_MAX_CHARS: Final = 1_024
 """OpenAI refuses a longer one."""
 _BACK_OFF_S: Final = (0.5, 0.5, 1.0, 1.0, 1.0, 2.0, 5.0, 15.0, 60.0, 300.0)
 """At first often: a shell that has just been started lets the agent in a moment later."""
+_TURN_S: Final = 2.0
 _SETTLED_S: Final = 60.0
 """After a connection that lasted this long, the waiting begins anew."""
 _RELIST_S: Final = 5.0
@@ -164,6 +165,9 @@ class McpServer:
                 await self._wanted.wait()
                 self._wanted.clear()
                 self._away, failures = _STARTING, 0
+                continue
+            if self._away.endswith(TURN):  # no failure: those before it are listed, and rest
+                await asyncio.sleep(_TURN_S)
                 continue
             failures = 0 if loop.time() - began > _SETTLED_S else failures + 1
             pause = _BACK_OFF_S[min(failures, len(_BACK_OFF_S)) - 1 if failures else 0]

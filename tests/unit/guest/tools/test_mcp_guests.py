@@ -1,15 +1,21 @@
 """Which servers have a guest at a time, and which one makes room."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from wire.errors import Code
 from wire.limits import TOOL_GUESTS_MAX
+from wire.settings import McpServerSettings
 from wire.v1.bootstrap_pb2 import Link
 
 from guest.errors import GuestError
-from guest.tools.mcp.guests import ToolGuests, Use
+from guest.tools.mcp.guests import TURN, ToolGuests, Use
+from guest.tools.mcp.offer import ApprovedTools
+from guest.tools.mcp.server import McpServer
 from guest.tools.shell.program import ProgramLostError
 from tests.support import parties
 
@@ -117,3 +123,26 @@ async def test_a_guest_that_does_not_run_is_said_with_the_reason_and_is_forgotte
     async with guests.guest("some", Server()):
         assert learnt == ["a-token-of-a-guest"]
     assert witness.left == ["none", "some"]
+
+
+async def test_one_that_waits_for_its_turn_is_not_tried_later_and_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+
+    @asynccontextmanager
+    async def connect(_: Any) -> AsyncIterator[Any]:
+        raise ProgramLostError(TURN)
+        yield
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 20:
+            raise asyncio.CancelledError
+
+    server = McpServer("s", McpServerSettings(command="it"), ApprovedTools(tmp_path / "mcp.json"))
+    server.connect = connect
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    with pytest.raises(asyncio.CancelledError):
+        await server.serve()
+    assert max(pauses) <= 2
