@@ -4,6 +4,7 @@ each started in a guest of its own. What came of it is written to docs/mcp-serve
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -108,12 +109,6 @@ SERVERS: Final = {
         {"path": "/shared"},
     ),
     "primeng": Tried("npx -y @primeng/mcp@22.1.1", "version", "22.1.1"),
-    "eslint": Tried(
-        "npx -y @eslint/mcp@0.3.13 /shared",
-        "lint-files",
-        "page",
-        {"filePaths": ["/shared/page.js"]},
-    ),
     "time": Tried(
         "uvx mcp-server-time==2026.10.19",
         "get_current_time",
@@ -159,6 +154,13 @@ SERVERS: Final = {
         "42",
         {"query": "select 40 + 2 as answer"},
         OLDER,
+    ),
+    "hashes": Tried(
+        "uvx --from hash-utils-ai-mcp==1.0.11 hash_utils_ai_mcp",
+        "hash_text",
+        "ca978112ca1b",
+        {"text": "a"},
+        {"UV_EXCLUDE_NEWER": "2026-06-30"},
     ),
     "colors": Tried(
         "uvx color-mcp-server==0.1.0",
@@ -254,7 +256,7 @@ async def test_twenty_published_servers_are_added_started_listed_and_called(host
                 continue
             if reply.is_error or tried.said not in reply.text:
                 wrong[name] = reply.text[:500]
-            way, package = tried.words.split(" -y " if "npx" in tried.words else " ", 1)
+            way, package = re.split(r" (?:-y |--from )?", tried.words, maxsplit=1)
             reach = "npm" if way == "npx" else "PyPI"
             rows[name] = (
                 f"| {package.split()[0]} | {way} | {count} | `{tried.tool}` | …{tried.said}… "
