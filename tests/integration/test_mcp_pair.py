@@ -23,7 +23,7 @@ from tests.support.scratch import SCRATCH
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 GUIDE: Final = Path(__file__).parents[2] / "docs" / "guide" / "mcp-servers.md"
-GUARD_S: Final = 60
+GUARD_S: Final = 300
 TIERS = [
     pytest.param("process", marks=[pytest.mark.bubblewrap, pytest.mark.xdist_group("mcp-process")]),
     pytest.param("container", marks=[pytest.mark.docker, pytest.mark.xdist_group("mcp-container")]),

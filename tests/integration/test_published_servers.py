@@ -70,7 +70,7 @@ async def pair() -> AsyncIterator[Pair]:
                 },
                 "mcp": {
                     "servers": {
-                        name: {"command": words[0], "args": words[1:], "start_timeout_s": 120}
+                        name: {"command": words[0], "args": words[1:], "start_timeout_s": 300}
                         for name, words in SERVERS.items()
                     }
                 },

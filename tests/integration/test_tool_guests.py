@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.xdist_group("tool-guests"),
 ]
 
-GUARD_S: Final = 60
+GUARD_S: Final = 300
 SECRET: Final = "the-dice-are-loaded-0123456789"
 
 

@@ -300,7 +300,7 @@ def test_a_block_of_a_readme_is_told_and_then_added(
     new_window: NewWindow, console: Console
 ) -> None:
     page = new_window().enter("alice", "#/settings")
-    page.get_by_role("combobox").first.select_option("bob")
+    page.get_by_role("combobox", name="For").select_option("bob")
     pasted = page.get_by_label("Add a tool server")
     pasted.fill("{")
     page.get_by_role("button", name="What would it reach?").click()
