@@ -75,16 +75,16 @@ async def test_what_a_page_said_keeps_its_mark_however_often_it_comes_back(tmp_p
 async def test_what_an_mcp_server_said_marks_the_note_that_is_made_of_it(tmp_path: Path) -> None:
     async with (
         ready_daemon() as daemon,
-        served(daemon, tmp_path, web=settings("server")) as servers,
+        served(daemon, tmp_path, wiki=settings("server")) as servers,
         scripted_turns(
             tmp_path,
-            *(calls(("web_echo", {"text": PAGE})), save(PAGE), "Noted."),
+            *(calls(("wiki_echo", {"text": PAGE})), save(PAGE), "Noted."),
             foreign=servers.servers.tools,
         ) as turns,
     ):
-        await servers.until("web_echo")
+        await servers.until("wiki_echo")
         await turns.answer("look up what the wiki says")
         (note,) = await turns.notes()
         daemon.stop()
     assert (note.origin.actor, note.origin.material) == ("agent", True)
-    assert "mcp: web_echo" in note.origin.link
+    assert "mcp: wiki_echo" in note.origin.link

@@ -28,7 +28,7 @@ async def test_a_page_of_an_allowed_host_is_read_and_nothing_that_it_names(place
     assert asked == [f"GET https://{PLACE}/robots.txt", f"GET https://{PLACE}/hostile"]
     agents = {each.headers["user-agent"].split()[0] for each in seen.of("request")}
     assert agents == {"Oxydra"}
-    assert {each.to for each in seen.of("question")} == {PLACE}
+    assert {each.to for each in seen.of("question")} <= {PLACE}  # or it is known still
 
 
 @pytest.mark.parametrize(
