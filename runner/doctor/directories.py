@@ -30,11 +30,12 @@ def workspace(config: Config, user_id: str) -> str:
     return f"{found.path} " + ("can be used" if found.path.exists() else "can be made")
 
 
-def skills(config: Config, user_id: str) -> list[Finding]:
+@check("skills")
+def skills(config: Config, user_id: str) -> str | Finding:
     """Whether the agent gets each skill."""
-    wrong = [each for each in Skills(Workspace.locate(config, user_id)).listed() if each.wrong]
-    told = (f"the agent does not get {each.name}: {each.wrong}" for each in wrong)
-    return [warning("skills", each, MEND) for each in told] or [ok("skills", "none is wrong")]
+    listed = Skills(Workspace.locate(config, user_id)).listed()
+    told = [f"the agent does not get {each.name}: {each.wrong}" for each in listed if each.wrong]
+    return warning("skills", "; ".join(told), MEND) if told else "none is wrong"
 
 
 @check("guest uids")

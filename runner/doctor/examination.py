@@ -84,7 +84,7 @@ def _checks(
             else []
         ),
         lambda: [directories.workspace(config, user_id)],
-        lambda: directories.skills(config, user_id) if here else [],
+        lambda: [directories.skills(config, user_id)] if here else [],
         lambda: [directories.guest_uids(config, user_id)] if own_uids else [],
         lambda: [directories.runtime_directory(config, user_id)],
         lambda: [directories.file_system(config.workspace_root / user_id)] if here else [],
