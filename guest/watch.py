@@ -174,14 +174,8 @@ class CallReporter:
         """Have the guest of an MCP server run; returns where it is. Raises `GuestError`."""
         if not self._required:
             raise GuestError(Code.UNAVAILABLE, "no runner is there to start its guest")
-        call_id = f"guest-{uuid.uuid4()}"
-        answer = self._answers[call_id] = asyncio.get_running_loop().create_future()
-        wanted = pb.ToolGuestWanted(call_id=call_id, server=server)
-        self._put(pb.CallReport(guest=wanted), always=True)
-        try:
-            reply: pb.CallReportReply = await answer
-        finally:
-            del self._answers[call_id]
+        wanted = pb.ToolGuestWanted(call_id=f"guest-{uuid.uuid4()}", server=server)
+        reply = await self._answered(wanted.call_id, pb.CallReport(guest=wanted))
         if reply.refused:
             raise GuestError(
                 Code.UNAVAILABLE, reply.refused, details=reply.details, resolution=reply.resolution
@@ -195,15 +189,20 @@ class CallReporter:
     async def propose(self, proposal: pb.EgressProposal) -> str:
         """Have the runner ask a person to open hosts; what came of it. Raises `ToolError`."""
         proposal.call_id = f"proposal-{uuid.uuid4()}"
-        answer = self._answers[proposal.call_id] = asyncio.get_running_loop().create_future()
-        self._put(pb.CallReport(proposal=proposal), always=True)
-        try:
-            reply = await answer
-        finally:
-            del self._answers[proposal.call_id]
+        reply = await self._answered(proposal.call_id, pb.CallReport(proposal=proposal))
         if reply.refused:
             raise ToolError(reply.refused)
-        return str(reply.told)
+        return reply.told
+
+    async def _answered(self, call_id: str, event: pb.CallReport) -> pb.CallReportReply:
+        """What the runner answers to an event, however long that takes."""
+        answer: asyncio.Future[pb.CallReportReply] = asyncio.Future()
+        self._answers[call_id] = answer
+        self._put(event, always=True)
+        try:
+            return await answer
+        finally:
+            del self._answers[call_id]
 
     def tell(self, begun: pb.CallBegun) -> bool:
         """Tell of a call without waiting; false if nobody will know of it."""

@@ -16,13 +16,13 @@ from typing import Any, Final
 import acp
 from acp import schema
 from acp.helpers import SessionUpdate
-from wire.errors import Code, WireError
+from wire.errors import Code, WireError, in_a_line
 from wire.v1 import gateway_pb2 as pb
 
 from runner.client.changes import short, take_back, told
 from runner.client.following import followed
 from runner.client.gateway import GatewayClient, new_turn_id, wording
-from runner.client.turn import ToolCall, TurnSoFar, error_of, files_of, in_a_line
+from runner.client.turn import ToolCall, TurnSoFar, error_of, files_of
 
 log = logging.getLogger(__name__)
 

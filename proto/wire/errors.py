@@ -73,3 +73,8 @@ class WireError(Exception):
         if self.resolution:
             lines.append(f"  fix: {self.resolution}")
         return "\n".join(line.replace("\n", "\n       ") for line in lines)
+
+
+def in_a_line(error: WireError) -> str:
+    """All that an error says, for programs that show one line."""
+    return "; ".join(filter(None, (error.brief, error.details, error.resolution)))

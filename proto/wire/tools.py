@@ -44,10 +44,10 @@ FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
 
 DELEGATE: Final = "delegate"
 
-PAGE_READER: Final = "oxydra-page-reader"
-"""The same for a page of the web, or a search."""
 READER: Final = "oxydra-reader"
 """What the shell guest is asked to run to read a document; its daemon knows where that is."""
+PAGE_READER: Final = "oxydra-page-reader"
+"""The same for a page of the web, or a search."""
 
 CORE: Final = frozenset((*FAMILIES["memory"], *FAMILIES["files"], "shell_exec")) - {
     "memory_context"

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import grpc
-from wire.errors import WireError
+from wire.errors import WireError, in_a_line
 from wire.identity import Peer
 from wire.limits import ID_PATTERN, TOKEN_METADATA_KEY
 from wire.status import from_rpc_error
@@ -215,8 +215,7 @@ class CallRecorder(GuestWatcher):
                 told = await self.advise(event.proposal)
                 reply = pb.CallReportReply(call_id=event.proposal.call_id, told=told)
             except WireError as error:
-                why = "; ".join(filter(None, (error.brief, error.details, error.resolution)))
-                reply = refused(event.proposal.call_id, why)
+                reply = refused(event.proposal.call_id, in_a_line(error))
         elif self._guests is not None and event.HasField("guest"):
             reply = await self._guests(event.guest)
         if reply is not None:

@@ -13,11 +13,6 @@ def error_of(failed: pb.TurnFailed) -> WireError:
     return WireError(code, failed.message, details=failed.details, resolution=failed.resolution)
 
 
-def in_a_line(error: WireError) -> str:
-    """All that an error says, for programs that show one line."""
-    return "; ".join(filter(None, (error.brief, error.details, error.resolution)))
-
-
 def files_of(event: pb.TurnEvent) -> pb.FileChanges | None:
     """What the turn that ends with `event` changed in projects."""
     ended = event.failed if event.HasField("failed") else event.completed

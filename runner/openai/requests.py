@@ -11,14 +11,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from wire.errors import Code, WireError
+from wire.errors import Code, WireError, in_a_line
 from wire.text import bounded_json
 from wire.v1 import gateway_pb2 as pb
 
 from runner.access.agents import NoAgent
 from runner.access.exchange import STATUS_OF
 from runner.client.attachments import place_of
-from runner.client.turn import in_a_line
 
 _STATUS: Final = {**STATUS_OF, Code.TIMEOUT: 408, Code.FAILED_PRECONDITION: 400}
 _TYPE: Final = {

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final
 
+from wire.errors import in_a_line
 from wire.v1 import gateway_pb2 as pb
 
-from runner.client.turn import ToolCall, TurnSoFar, error_of, in_a_line
+from runner.client.turn import ToolCall, TurnSoFar, error_of
 from runner.openai.requests import Asked, CallRef
 from runner.openai.turns import ResponseRef, counted, own_field
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
+from wire.errors import in_a_line
 from wire.identity import Party
 from wire.limits import TOOL_GUESTS_MAX
 
@@ -83,8 +84,7 @@ class ToolGuests:
                 resting.cancel()
                 await shell.close()
         except GuestError as error:
-            said = "; ".join(filter(None, (error.brief, error.details, error.resolution)))
-            raise ProgramLostError(f"its guest does not run: {said}") from None
+            raise ProgramLostError(f"its guest does not run: {in_a_line(error)}") from None
         finally:
             self._witness.leave_tool_guest(name)
             del self._users[name]
