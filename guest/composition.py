@@ -313,7 +313,6 @@ def changes_of(roots: Roots, directory: Path, watching: "Watch | None") -> Chang
 
 
 def tools_of_memory(memory: Memory, scope: TypedScope) -> list[Tool]:
-    """All tool families over memory."""
     return [
         *memory_tools(memory),
         *typed_memory_tools(memory, scope),

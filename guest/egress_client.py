@@ -56,7 +56,6 @@ def on_behalf_of(session_id: str, turn_id: str) -> Iterator[None]:
 
 
 def url_of(name: str) -> str:
-    """The address of the upstream `name`."""
     return _URL + name
 
 

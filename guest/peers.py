@@ -19,8 +19,6 @@ log = logging.getLogger(__name__)
 
 
 class PeerClient(Protocol):
-    """A client of another guest."""
-
     @property
     def peer(self) -> Peer:
         """Where that one is."""

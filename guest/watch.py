@@ -209,7 +209,6 @@ class CallReporter:
         return self._required and self._put(pb.CallReport(begun=begun))
 
     def end(self, ended: pb.CallEnded) -> None:
-        """Tell how a call that was told of has ended."""
         self._put(pb.CallReport(ended=ended), always=True)
 
     async def stream(

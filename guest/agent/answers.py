@@ -70,7 +70,6 @@ class ReadAnswers(RequestHooks):
         self._blank = 0
 
     def begin(self) -> Reading:
-        """Reads the answer that comes next."""
         return Reading(self._offered, opened=self._label in self._opening)
 
     async def prepare(self, request: ModelRequestContext) -> None:

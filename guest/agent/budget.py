@@ -70,7 +70,6 @@ class Account:
         return bool(self.limits) or self.above is not None
 
     def of(self, unit: Unit) -> int:
-        """What it has taken, in one unit."""
         own = sum(amount.of(unit) for amount in self.amounts.values())
         return own + sum(each.of(unit) for each in self._below)
 

@@ -32,8 +32,6 @@ WRITTEN_AS_TEXT: Final = {"written_as": "text"}
 
 
 class TextCall(NamedTuple):
-    """A call, as its text says it."""
-
     name: str
     arguments: dict[str, Any]
 

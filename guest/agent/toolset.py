@@ -80,8 +80,6 @@ class _Toolset(AbstractToolset[Run]):
 
 
 class PipelineToolset(_Toolset):
-    """Every tool that a turn's pipeline offers."""
-
     id = "oxydra"
 
     def definitions(self, turn: Run) -> Iterable[ToolDefinition]:
@@ -129,8 +127,6 @@ def definition(tool: Tool) -> ToolDefinition:
 
 
 class ClientToolset(_Toolset):
-    """The tools of one turn's client."""
-
     id = "client"
 
     def __init__(self, tools: Sequence[ClientTool]) -> None:

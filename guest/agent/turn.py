@@ -159,7 +159,6 @@ class TurnRequest:
         return "" if self.sources else self.text
 
     def allowed(self, pipeline: ToolPipeline) -> ToolPipeline:
-        """The part of `pipeline` that this turn may use."""
         if self.tools is None and self.memory:
             return pipeline
         return pipeline.within(self.tools, memory=self.memory)
@@ -174,5 +173,4 @@ class TurnRequest:
 
     @property
     def today(self) -> date:
-        """The user's day."""
         return self.now.astimezone(zones.zone(self.context.time_zone)).date()

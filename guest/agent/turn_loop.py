@@ -230,7 +230,6 @@ class TurnLoop:
         return outcome
 
     def tools(self, request: TurnRequest) -> list[Tool]:
-        """The tools that a turn may use."""
         return request.allowed(self._pipeline).tools()
 
     async def stop_summaries(self, session_id: str = "") -> None:
@@ -501,7 +500,6 @@ def _completed(text: str, usage: RunUsage, steps: int, model: str, bill: Bill) -
 
 
 def _tokens(before: RunUsage, after: RunUsage) -> dict[str, int]:
-    """What a request took."""
     return {
         "input_tokens": after.input_tokens - before.input_tokens,
         "output_tokens": after.output_tokens - before.output_tokens,

@@ -33,11 +33,9 @@ class RemoteEmbedder:
 
     @property
     def peer(self) -> Peer:
-        """The embedder."""
         return self._connection.peer
 
     def move(self, peer: Peer) -> None:
-        """Ask `peer` from now on."""
         self._connection.move(peer)
 
     async def embed(self, texts: Sequence[str], *, timeout: float) -> Embedded:

@@ -45,7 +45,6 @@ class ToolCalls:
         self._asked: dict[str, _Asked] = {}
 
     async def offered(self, _: pb.ListToolsRequest) -> pb.ListToolsReply:
-        """The tools on offer."""
         return pb.ListToolsReply(
             tools=[
                 pb.ToolDescription(

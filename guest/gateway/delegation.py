@@ -94,7 +94,6 @@ class Delegation:
         await self._following.stop()
 
     def tool(self) -> Tool:
-        """The tool that hands a task on."""
         return Tool(
             name=DELEGATE,
             description=(

@@ -240,7 +240,6 @@ class Notes:
 
 
 def _filter(request: pb.ListNotesRequest | pb.SearchNotesRequest) -> Filter:
-    """What both requests filter by."""
     first, last = days(request.since, today()).since, days(request.until, today()).until
     since, until = (str(day or "") for day in (first, last))
     validation.in_order(since, request.before)
@@ -269,7 +268,6 @@ def _refuse_placeholders(*texts: str) -> None:
 
 
 def _by_a_person(channel: str, link: str = "") -> Origin:
-    """The origin of a person's text."""
     return Origin(actor="user", channel=channel or CHANNEL, link=link)
 
 

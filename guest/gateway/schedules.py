@@ -163,13 +163,11 @@ class ScheduledTurns:
         return (await self.look(schedule))[1] if looks else ""
 
     async def allow(self, schedule: Schedule, allow: Sequence[str], channel: str) -> None:
-        """Let its runs call these commands, and never more."""
         if offered := self._offered(schedule, allow):
             scope = _scope(schedule.schedule_id)
             await self.pipeline.grants.give(scope, offered, channel=channel, seal=True)
 
     def forget(self, schedule_id: str) -> None:
-        """It is deleted, and with it what it may do."""
         self.pipeline.grants.drop(_scope(schedule_id))
 
     def _offered(self, schedule: Schedule, allow: Sequence[str]) -> list[Offer]:
@@ -201,8 +199,6 @@ async def _ran(turn: Turn) -> Ran:
 
 @dataclass
 class SchedulesOfUser:
-    """The RPCs about schedules."""
-
     book: ScheduleBook
     grants: Grants
 

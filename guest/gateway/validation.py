@@ -214,14 +214,12 @@ def tags(field: str, values: Sequence[str]) -> None:
 
 
 def commands(field: str, values: Sequence[str]) -> None:
-    """Check commands that a schedule may run."""
     _no_more_than(field, len(values), TAGS_MAX)
     for value in values:
         _text(field, value, QUESTION_MAX_CHARS)
 
 
 def numbers(field: str, values: Sequence[int]) -> None:
-    """Check the numbers of notices."""
     _no_more_than(field, len(values), KEPT_MAX)
     _no_more_than(field, max(values, default=0), SEQUENCE_MAX)
 

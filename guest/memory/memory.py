@@ -289,7 +289,6 @@ class Memory:
         return export(self.store.database, self._user)
 
     def importer(self) -> "Importer":
-        """An importer of exported lines for this user."""
         from guest.memory.transfer.importer import Importer
 
         store = self.store

@@ -286,7 +286,6 @@ class Changes:
             return {}
 
     def told(self, changed: Iterable[Changed]) -> pb.FileChanges:
-        """A receipt for this."""
         receipt, until = pb.FileChanges(), time.monotonic() + _COUNTING_S
         for each in changed:
             if each.is_directory:
@@ -300,7 +299,6 @@ class Changes:
         return receipt
 
     def change(self, each: Changed, *, matched: bool = True) -> pb.FileChange:
-        """One file of a receipt."""
         before, after = self.versions.data(each.before), self.versions.data(each.after)
         known = (before is not None or each.before is None) and (
             after is not None or each.after is None

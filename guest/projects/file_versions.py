@@ -194,7 +194,6 @@ class FileVersions:
                 )
 
     def receipts(self, session_id: str, turn_ids: Iterable[str]) -> dict[str, pb.FileChanges]:
-        """What turns of a session changed."""
         wanted = json.dumps(list(turn_ids))
         with self._lock:
             found = self._database.execute(

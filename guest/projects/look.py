@@ -93,7 +93,6 @@ class Tree:
 
     @property
     def ignores(self) -> bool:
-        """Whether something is ignored."""
         return any(place.ignored for place in self._places.values())
 
     def version(self, path: str) -> Version | None:
@@ -103,7 +102,6 @@ class Tree:
         return place.files[name][1] if place and name in place.files else None
 
     def versions(self) -> Iterator[Version]:
-        """Of all files."""
         return (each for place in self._places.values() for _, each in place.files.values())
 
     def has_directory(self, path: str) -> bool:

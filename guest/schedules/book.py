@@ -134,7 +134,6 @@ class ScheduleBook:
         return await self._store.find(named)
 
     async def run(self, named: str) -> tuple[Schedule, Slot]:
-        """Begin a run now."""
         schedule = await self._store.find(named)
         return schedule, await self.scheduler.run_now(schedule)
 

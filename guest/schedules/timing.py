@@ -62,8 +62,6 @@ class Timing(Protocol):
 
 @dataclass(frozen=True)
 class Once:
-    """One slot."""
-
     moment: datetime
 
     @property

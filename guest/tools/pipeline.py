@@ -71,12 +71,10 @@ class Registry:
             self._tools[tool.name] = tool
 
     def all(self) -> tuple[Tool, ...]:
-        """Every tool."""
         foreign = (tool for name, tool in self._foreign().items() if name not in self._tools)
         return (*self._tools.values(), *foreign)
 
     def get(self, name: str) -> Tool | None:
-        """The tool with this name, or None."""
         return self._tools.get(name) or self._foreign().get(name)
 
     def families(self) -> dict[str, tuple[Tool, ...]]:
@@ -259,7 +257,6 @@ class ToolPipeline:
         return found[0]
 
     def tools(self) -> list[Tool]:
-        """The tools on offer."""
         return [tool for tool in self._registry.all() if not self._gate.refusal(tool)]
 
     def shown(self, user_id: str, session_id: str, text: str) -> str:

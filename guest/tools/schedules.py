@@ -93,7 +93,6 @@ _LISTED: Final = 20
 
 
 def schedule_tools(book: ScheduleBook) -> list[Tool]:
-    """The family over one user's schedules."""
     tools = _ScheduleTools(book)
     changes = partial(Tool, safety=Safety.PRIVILEGED, timeout=_TIMEOUT_S)
     reads = partial(Tool, safety=Safety.READ_ONLY, timeout=_TIMEOUT_S)

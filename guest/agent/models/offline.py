@@ -216,7 +216,6 @@ def _followed(outcome: Outcome, focus: Focus | None) -> Focus | None:
 
 
 def _named(hit: dict[str, Any]) -> tuple[str, str]:
-    """The id and the text of a result."""
     return str(hit.get("note_id", "")), str(hit.get("text", ""))
 
 

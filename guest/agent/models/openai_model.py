@@ -48,8 +48,6 @@ class PlainSchemas(OpenAIJsonSchemaTransformer):
 
 @dataclass
 class _Call:
-    """A call as far as it has come."""
-
     id: str
     number: int | None
     name: str = ""

@@ -38,7 +38,6 @@ def is_beside(part: ModelRequestPart | ModelResponsePart) -> bool:
 
 
 def shown_beside(messages: Iterable[ModelMessage]) -> list[str]:
-    """What stands beside these messages."""
     parts = (part for message in messages for part in message.parts)
     return [str(getattr(part, "content", "")) for part in parts if is_beside(part)]
 

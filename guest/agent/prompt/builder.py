@@ -319,7 +319,6 @@ class ContextBuilder:
         )
 
     def keep_beside(self, context: ToolContext, text: str) -> None:
-        """Remember what stood beside the user's message of a turn."""
         self._beside.keep(context.session_id, context.turn_id, text)
 
     async def build(

@@ -374,7 +374,6 @@ def quoted(text: str, max_tokens: int) -> str:
 
 
 def marked(text: str) -> str:
-    """`text` with a mark before every line."""
     return "\n".join(f"> {line}" for line in text.splitlines())
 
 

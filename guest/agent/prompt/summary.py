@@ -61,14 +61,11 @@ _TOLD_ALREADY: Final = 4
 
 @dataclass(frozen=True)
 class Sentence:
-    """One sentence and its speaker."""
-
     role: Role
     text: str
 
 
 def spoken(events: Iterable[Event]) -> list[Sentence]:
-    """The sentences said in `events`."""
     return [
         Sentence(event.role, shortened(sentence, _SENTENCE_TOKENS) or sentence[:_SENTENCE_CHARS])
         for event in events

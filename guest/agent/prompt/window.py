@@ -78,7 +78,6 @@ def _items(part: ModelRequestPart | ModelResponsePart) -> Sequence[object]:
 
 
 def of_tools(tools: Sequence[ToolDefinition]) -> int:
-    """The size of tool definitions."""
     return sum(
         _PER_TOOL
         + tokens_of(f"{tool.name}{tool.description}{json.dumps(tool.parameters_json_schema)}")

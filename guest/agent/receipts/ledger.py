@@ -41,7 +41,6 @@ class Ledger:
 
     @property
     def changed(self) -> bool:
-        """Whether any change of memory has succeeded."""
         return any(receipt.outcome == "done" for receipt in self.receipts)
 
     def words_of(self, receipt: Receipt) -> tuple[str, ...]:

@@ -23,7 +23,6 @@ _FIELD_OF: Final = {
 
 
 def numbered(turn_id: str, index: int, event: Progress | Outcome) -> pb.TurnEvent:
-    """The event of a turn as readers get it."""
     made = pb.TurnEvent(turn_id=turn_id, index=index)
     getattr(made, _FIELD_OF[type(event)]).CopyFrom(event)
     return made
@@ -69,7 +68,6 @@ class EventLog:
         self._changed = asyncio.Event()
 
     def finish(self, outcome: Outcome) -> None:
-        """Add the last event."""
         self.add(outcome)
         self.ended = True
 

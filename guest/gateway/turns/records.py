@@ -92,7 +92,6 @@ class Record:
 
     @property
     def said(self) -> str:
-        """All that the agent has said in it."""
         return "\n\n".join(e.text for e in self.events if e.role == "assistant" and e.text)
 
     def to_message(self) -> pb.Turn:
@@ -111,8 +110,6 @@ class Record:
 
 
 class TurnRecords:
-    """The turns in one user's store."""
-
     def __init__(
         self,
         conversations: Conversations,

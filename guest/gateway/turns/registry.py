@@ -225,11 +225,9 @@ class Turns:
 
     @property
     def any_runs(self) -> bool:
-        """Whether any turn runs."""
         return bool(self._running)
 
     def running(self, turn_id: str) -> Turn | None:
-        """A turn that runs."""
         return self._running.get(turn_id)
 
     def works(self, session_id: str) -> bool:
@@ -289,7 +287,6 @@ class Turns:
         return approval.decided.result()
 
     def answer_call(self, turn_id: str, call_id: str, answer: Answer) -> bool:
-        """Give a turn what the client's tool gave back; false if it does not wait for that."""
         return self._client_calls.answer(turn_id, call_id, answer)
 
     async def stop(self, session_id: str) -> None:

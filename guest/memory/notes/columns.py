@@ -60,13 +60,11 @@ class Versioned:
 
 
 def origin_of(row: Sequence[Any]) -> Origin:
-    """An origin from its columns."""
     found: dict[str, Any] = dict(zip(Origin.__dataclass_fields__, row, strict=True))
     return Origin(**found | {"material": bool(found["material"])})
 
 
 def origin_row(origin: Origin) -> tuple[Any, ...]:
-    """The values of the columns of an origin."""
     *words, material = vars(origin).values()
     return (*words, int(material))
 

@@ -163,7 +163,6 @@ class RowReader:
         self._user = user
 
     async def extent(self) -> Extent:
-        """The current extent."""
         result = await self._database.execute(_COUNT, (self._user.notes, self._user.id))
         row = cast("tuple[int, ...]", result.rows[0])
         counts = Counts(notes=row[0], note_versions=row[1], sessions=row[2], events=row[3])

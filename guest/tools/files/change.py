@@ -48,7 +48,6 @@ class DeleteArguments(Arguments):
 
 
 def write(roots: Roots, arguments: WriteArguments) -> ToolOutput:
-    """Create or replace a file."""
     location = roots.paths.parse(arguments.path)
     content = arguments.content.encode()
     with roots.changing, ExitStack() as stack:

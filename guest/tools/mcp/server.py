@@ -467,11 +467,9 @@ class McpServers:
             self._background.begin(server.serve())
 
     def tools(self) -> Mapping[str, Tool]:
-        """What the servers offer at the moment."""
         return dict([*self._all().items()][:ALL_TOOLS_MAX])
 
     def notices(self) -> list[str]:
-        """What a person should know about them."""
         notices = [notice for server in self._servers for notice in server.notices()]
         if more := [*self._all()][ALL_TOOLS_MAX:]:
             notices.append(

@@ -147,7 +147,6 @@ _CONTEXT_BYTES: Final = 18 * CONTEXT_MAX_TOKENS
 
 
 def memory_tools(memory: Memory) -> list[Tool]:
-    """The memory family over one store."""
     tools = _MemoryTools(memory)
     family = [
         reads(

@@ -54,7 +54,6 @@ class ReminderListArguments(Arguments):
 
 
 def reminder_tools(memory: Memory) -> list[Tool]:
-    """The family of reminders over one store."""
     tools = _ReminderTools(memory)
     family = [
         writes(

@@ -101,7 +101,6 @@ class ForgetArguments(Arguments):
 
 
 def typed_memory_tools(memory: Memory, scope: TypedScope = "user") -> list[Tool]:
-    """The typed memory family over one store."""
     tools = _TypedTools(memory, scope)
     family = [
         writes(

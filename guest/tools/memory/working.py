@@ -82,7 +82,6 @@ class ScratchArguments(Arguments):
 
 
 def working_memory_tools(memory: Memory) -> list[Tool]:
-    """The working memory family over one store."""
     tools = _WorkingTools(memory)
     family = [
         reads(

@@ -154,7 +154,6 @@ class Placeholders:
         self._sessions: OrderedDict[tuple[str, str], SessionSecrets] = OrderedDict()
 
     def of(self, user_id: str, session_id: str) -> SessionSecrets:
-        """The secrets of one session of one user."""
         name = (user_id, session_id)
         found = self._sessions.pop(name, None)
         if found is None:
@@ -166,7 +165,6 @@ class Placeholders:
         return found
 
     def forget(self, user_id: str, session_id: str) -> None:
-        """Forget the secrets of one session."""
         self._sessions.pop((user_id, session_id), None)
 
 

@@ -175,7 +175,6 @@ class BackgroundCommands:
             self._following.begin(self._shell.end(each.exec_id))
 
     async def running(self) -> list[str]:
-        """A line of each that runs."""
         await self._loaded_soon()
         return [
             f"{each.name} has run for {_lasted(time.time() - each.begun)}, in conversation {of}"

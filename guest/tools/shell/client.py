@@ -237,7 +237,6 @@ class ShellClient:
 
     @property
     def peer(self) -> Peer:
-        """The shell guest."""
         return self._connection.peer
 
     def move(self, peer: Peer) -> None:

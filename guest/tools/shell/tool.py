@@ -65,8 +65,6 @@ _DESCRIPTION: Final = (
 
 
 class ShellArguments(Arguments):
-    """Arguments of `shell_exec`."""
-
     command: str = Field(min_length=1, max_length=COMMAND_MAX_CHARS, description="for bash -c")
     cwd: str = Field(
         default="/shared",
@@ -83,8 +81,6 @@ class ShellArguments(Arguments):
 
 
 class OutputArguments(Arguments):
-    """Arguments of `shell_output`."""
-
     id: str = Field(pattern=r"^[1-9][0-9]{0,8}$", description="from shell_exec")
     offset: int | None = Field(
         default=None,
@@ -98,8 +94,6 @@ class OutputArguments(Arguments):
 
 
 class StopArguments(Arguments):
-    """Arguments of `shell_stop`."""
-
     id: str = Field(pattern=r"^[1-9][0-9]{0,8}$", description="from shell_exec")
 
 
