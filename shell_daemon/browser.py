@@ -9,10 +9,13 @@ arrive in the working directory.
 import argparse
 import asyncio
 import contextlib
+import ctypes
 import json
 import os
+import re
 import shutil
 import socket
+import ssl
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
@@ -22,17 +25,24 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
+from wire.egress.forwarder import refusal_in
 from wire.tools import SESSION_META
+
+from shell_daemon.command_network import SYSTEM_BUNDLES
 
 HELD_MAX: Final = 32
 """How many requests wait at once, and how many lines a result tells; the oldest requests make room,
 and fail."""
 SERVER: Final = "npx -y @playwright/mcp@0.0.83"
 _LINE_MAX: Final = 64 * 1024 * 1024
+_PIECE: Final = 64 * 1024
 _SHOWN_CHARS: Final = 200
 _LEFT: Final = (OSError, ValueError, EOFError, asyncio.CancelledError)
 _LISTENING: Final = b"DevTools listening on "
 _PORTS: Final = {"http": 80, "https": 443}
+_CERTIFICATE: Final = r"(?s)-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----"
+_AUTHORITY: Final = (ctypes.c_uint * 3)(0x18, 0, 0)
+"""A CERTCertTrust: an authority, of servers alone."""
 _PREFIX: Final = "browser_"
 """Of Playwright's tools; ours has it from the server's name."""
 _TOOLS: Final = {
@@ -139,8 +149,31 @@ class Guard:
         self.send("Fetch.failRequest", {"requestId": number, "errorReason": "BlockedByClient"})
 
 
+def _trust(store: Path) -> None:
+    """Let Chromium trust the authorities that commands trust besides the world's. It looks for them
+    in a `store` of NSS, a library of its own, which writes it here. Raises `OSError`."""
+    bundle = Path(os.environ.get("SSL_CERT_FILE") or os.devnull).read_text()
+    world = "".join(Path(each).read_text() for each in SYSTEM_BUNDLES if Path(each).is_file())
+    found = [each for each in re.findall(_CERTIFICATE, bundle) if each not in world]
+    if not found:
+        return
+    store.mkdir(parents=True)
+    nss = ctypes.CDLL("libsmime3.so")  # loads the rest of NSS, too
+    nss.PK11_GetInternalKeySlot.restype = nss.CERT_DecodeCertFromPackage.restype = ctypes.c_void_p
+    failed = nss.NSS_InitReadWrite(f"sql:{store}".encode())
+    slot = ctypes.c_void_p(nss.PK11_GetInternalKeySlot())
+    failed = failed or nss.PK11_InitPin(slot, None, b"")
+    for number, der in enumerate(map(ssl.PEM_cert_to_DER_cert, found)):
+        made = ctypes.c_void_p(nss.CERT_DecodeCertFromPackage(der, len(der)))
+        failed = failed or not made
+        failed = failed or nss.PK11_ImportCert(slot, made, ctypes.c_ulong(0), b"%d" % number, 0)
+        failed = failed or nss.CERT_ChangeCertTrust(None, made, _AUTHORITY)
+    if failed:
+        raise OSError("NSS does not take the authorities that Chromium is to trust")
+
+
 async def _chromium(
-    guard: Guard, profile: Path, proxy: str, websockets: str
+    guard: Guard, profile: Path, home: Path, proxies: str
 ) -> tuple[asyncio.subprocess.Process, asyncio.StreamReader, str]:
     """Start Chromium, every request of which `guard` is asked about from the beginning. Returns
     it, what it says, and where Playwright's server connects."""
@@ -149,8 +182,9 @@ async def _chromium(
         number = theirs.fileno()
         process = await asyncio.create_subprocess_exec(
             *("bash", "-c", f"{_START} 3<&{number} 4>&{number}", "bash"),
-            f"--proxy-server=http={proxy};https={proxy};socks={websockets}",
+            f"--proxy-server={proxies}",
             *(f"--user-data-dir={profile}", "about:blank"),
+            env={**os.environ, "HOME": str(home)},
             pass_fds=(number,),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
@@ -230,24 +264,32 @@ async def _each_line(reader: asyncio.StreamReader | None, take: Callable[[bytes]
 
 
 async def _copy(source: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
-    while data := await source.read(65536):
+    while data := await source.read(_PIECE):
         to.write(data)
         await to.drain()
     to.close()
 
 
 async def _tunnel(
-    guard: Guard, proxy: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    guard: Guard,
+    proxy: str,
+    held: bool,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
 ) -> None:
-    """Serve Chromium's request for a WebSocket's tunnel."""
+    """Serve Chromium's request for a tunnel. One that is `held`, for a WebSocket, waits for a yes.
+    Why egress refuses one is told, as Chromium tells nobody."""
     with contextlib.closing(writer), contextlib.suppress(*_LEFT):
         head = await reader.readuntil(b"\r\n\r\n")
         site = head.split(b" ", 2)[1].decode().lower()
-        if site in guard.allowed:
+        if not held or site in guard.allowed:
             there = urlsplit(proxy)
             up, down = await asyncio.open_connection(there.hostname, there.port or 80)
             with contextlib.closing(down):
                 down.write(head)
+                writer.write(first := await up.read(_PIECE))
+                if why := refusal_in(first):
+                    guard.tell(why)
                 await asyncio.gather(_copy(reader, down), _copy(up, writer))
         else:
             guard.tell(f"refused: a WebSocket to {site}")
@@ -260,10 +302,15 @@ async def _run(keep: str, server: str, proxy: str, scratch: Path) -> str:
     profile = Path.home() / f".browser-{quote(keep, safe='')}" if keep else scratch / "profile"
     script = scratch / "before-each-page.js"
     script.write_text(_NO_WEBRTC)
+    _trust(scratch / ".pki/nssdb")
     guard = Guard(lambda *_: None)
-    listener = await asyncio.start_server(partial(_tunnel, guard, proxy), "127.0.0.1", 0)
-    websockets = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
-    chromium, events, endpoint = await _chromium(guard, profile, proxy, websockets)
+    ways = []
+    for held in (False, True):
+        serve = partial(_tunnel, guard, proxy, held)
+        listener = await asyncio.start_server(serve, "127.0.0.1", 0)
+        ways.append(f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}")
+    proxies = f"http={proxy};https={ways[0]};socks={ways[1]}"
+    chromium, events, endpoint = await _chromium(guard, profile, scratch, proxies)
     driver = await asyncio.create_subprocess_exec(
         *(*f"{server} {_SERVER_FLAGS}".split(), endpoint),
         *("--output-dir", str(Path.cwd()), "--init-script", str(script)),

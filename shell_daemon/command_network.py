@@ -31,7 +31,7 @@ _TRUST: Final = (
 _BUNDLE: Final = "oxydra-certificates-"
 """What the name of the file begins with; commands cannot know the rest before it is there."""
 _BUNDLES_MAX: Final = 3
-_SYSTEM: Final = (
+SYSTEM_BUNDLES: Final = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/ssl/certs/ca-bundle.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -167,7 +167,7 @@ def _variables(proxy: str) -> dict[str, str]:
 
 
 def _system_bundles() -> tuple[str, ...]:
-    return (*_SYSTEM, ssl.get_default_verify_paths().cafile or _SYSTEM[0])
+    return (*SYSTEM_BUNDLES, ssl.get_default_verify_paths().cafile or SYSTEM_BUNDLES[0])
 
 
 def _listed(home: int) -> set[str]:
