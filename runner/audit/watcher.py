@@ -169,13 +169,17 @@ class CallRecorder(GuestWatcher):
     it wants for MCP servers. `advise` answers what it proposes to open, and raises `WireError`."""
 
     def __init__(
-        self, audit: AuditLog, steps: Steps | None = None, guests: Guests | None = None
+        self,
+        audit: AuditLog,
+        steps: Steps | None = None,
+        guests: Guests | None = None,
+        advise: Callable[[pb.EgressProposal], Awaitable[str]] | None = None,
     ) -> None:
         super().__init__(audit, "the agent", BURST, PER_SECOND)
         self._steps = steps
         self._guests = guests
+        self._advise = advise
         self._bringing: set[asyncio.Task[None]] = set()
-        self.advise: Callable[[pb.EgressProposal], Awaitable[str]] | None = None
         self._open: dict[str, _Open] = {}
         self._syncing = asyncio.create_task(audit.keep_synced())
 
@@ -210,9 +214,9 @@ class CallRecorder(GuestWatcher):
 
     async def _bring(self, event: pb.CallReport, write: _Write) -> None:
         reply: pb.CallReportReply | None = None
-        if self.advise is not None and event.HasField("proposal"):
+        if self._advise is not None and event.HasField("proposal"):
             try:
-                told = await self.advise(event.proposal)
+                told = await self._advise(event.proposal)
                 reply = pb.CallReportReply(call_id=event.proposal.call_id, told=told)
             except WireError as error:
                 reply = refused(event.proposal.call_id, in_a_line(error))

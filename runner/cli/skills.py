@@ -27,6 +27,7 @@ SKILLS: Final = Shape[Skill](
     {"skill": lambda it: it.name, "": lambda it: one_line(it.wrong or it.head["description"])},
     "name wrong digest head files remarks",
 )
+NONE: Final = "no skills yet; to add one: runner skills add DIR"
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Which skill.")]
 Source = Annotated[str, typer.Argument(metavar="DIR|GIT|ARCHIVE", help="What has the skill.")]
 Inside = Annotated[str, typer.Argument(metavar="PATH", help="Where in it, if it has several.")]
@@ -42,7 +43,7 @@ def add(context: typer.Context, source: Source, path: Inside = "", yes: Yes = Fa
     options: Options = context.obj
     found = _skills(options, adds=True)
     with _unpacked(options, found.home, source) as at, found.draft(*at, path) as (skill, copy):
-        before = next((each for each in found.listed() if each.name == skill.name), Skill(""))
+        (before,) = found.listed(skill.name) or [Skill("")]
         if before.digest == skill.digest and not before.wrong:
             typer.echo(f"{skill.name} is there already, the same as this; nothing was changed")
             return
@@ -99,17 +100,13 @@ def _unpacked(options: Options, home: Path, source: str) -> Iterator[tuple[Path,
 @skills.command("list")
 def list_(context: typer.Context, json: AsJson = False) -> None:
     """List the skills, and why the agent does not get one."""
-    listed, mended = _skills(context.obj).listed(), context.obj.mended
-    SKILLS.show(listed, json=json, none=mended("no skills yet; to add one: runner skills add DIR"))
-    if any(each.wrong for each in listed):
-        typer.echo(mended(f"fix: {MEND}"), err=True)
+    _listed(context.obj, json)
 
 
 @skills.command("check")
 def check(context: typer.Context) -> None:
     """List the skills; fails if there is one that the agent does not get."""
-    list_(context)
-    raise typer.Exit(any(each.wrong for each in _skills(context.obj).listed()))
+    raise typer.Exit(_listed(context.obj))
 
 
 @skills.command("show")
@@ -126,10 +123,18 @@ def remove(context: typer.Context, name: Name) -> None:
     typer.echo(f"removed {name}")
 
 
+def _listed(options: Options, json: bool = False) -> bool:
+    """Show them. Returns whether there is one that the agent does not get."""
+    listed = _skills(options).listed()
+    SKILLS.show(listed, json=json, none=options.mended(NONE))
+    if wrong := any(each.wrong for each in listed):
+        typer.echo(options.mended(f"fix: {MEND}"), err=True)
+    return wrong
+
+
 def _named(found: Skills, name: str) -> Skill:
-    for each in found.listed():
-        if each.name == name:
-            return each
+    for each in found.listed(name):
+        return each
     raise HostError(Code.NOT_FOUND, f"there is no skill {name!r}", resolution="runner skills list")
 
 

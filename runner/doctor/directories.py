@@ -34,8 +34,8 @@ def workspace(config: Config, user_id: str) -> str:
 def skills(config: Config, user_id: str) -> str | Finding:
     """Whether the agent gets each skill."""
     listed = Skills(Workspace.locate(config, user_id)).listed()
-    told = [f"the agent does not get {each.name}: {each.wrong}" for each in listed if each.wrong]
-    return warning("skills", "; ".join(told), MEND) if told else "none is wrong"
+    told = "; ".join(each.lost for each in listed if each.wrong)
+    return warning("skills", told, MEND) if told else "none is wrong"
 
 
 @check("guest uids")

@@ -68,7 +68,7 @@ from runner.workspace.directories import descriptor
 from runner.workspace.disk_space import check_free_space, keep_reserve, passing, release_reserve
 from runner.workspace.mounts import Role
 from runner.workspace.overflow import quarantine_excess
-from runner.workspace.skills import MEND, Skills
+from runner.workspace.skills import MEND
 from runner.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -231,6 +231,7 @@ class Host:
             memory=memory,
             kernel=self.kernel,
             projects=self._projects(),
+            skills=[each.message for each in self._launchers.agent.skills if not each.wrong],
         )
 
     async def all_notices(
@@ -240,6 +241,7 @@ class Host:
         guests = await self._guests.statuses() if guests is None else guests
         silent = await self._loopback.silent()
         silent += self._delivery.problems()
+        silent += [f"{each.lost}; {MEND}" for each in self._launchers.agent.skills if each.wrong]
         return [*self.notices, *silent, *await agent_notices(self._guests.agent, guests)]
 
     @property
@@ -639,11 +641,13 @@ class Host:
                 self.config.telemetry, self.user_id, self.tier, environ=self._environ
             )
             stack.push_async_callback(self._end, "telemetry", self._telemetry.close)
-        watcher = CallRecorder(
-            audit, self._telemetry, lambda wanted: self._guests.tools.wanted(wanted)
-        )
         keep = partial(keep_rules, self.config, self.user_id, self._environ)
-        watcher.advise = partial(advise, place, lambda: self._guests, keep)
+        watcher = CallRecorder(
+            audit,
+            self._telemetry,
+            lambda wanted: self._guests.tools.wanted(wanted),
+            partial(advise, place, lambda: self._guests, keep),
+        )
         stack.push_async_callback(self._end, "audit log", watcher.close)
         made = partial(
             EgressWatcher,
@@ -676,11 +680,6 @@ class Host:
         found += [f"{why}: {SMALL_BUDGET}" for why in settings.agent.small_budgets]
         if settings.egress.host_loopback and not self.workspace.here:
             found.append("egress.host_loopback has no effect: guests are not on this machine")
-        found += [
-            f"the agent does not get the skill {each.name}: {each.wrong}; {MEND}"
-            for each in Skills(self.workspace).listed()
-            if each.wrong
-        ]
         self.notices = [each for each in self.notices if each not in self._of_settings] + found
         self._of_settings = found
 
@@ -714,6 +713,7 @@ class Host:
                 raise changed_while_running(name)
         await self._open_projects(config, required)
         launchers = await asyncio.to_thread(self._new_launchers, config)
+        launchers.agent.skills = self._launchers.agent.skills  # until the agent is launched again
         self._guests.take(launchers)
         self._launchers, self.config = launchers, config
 

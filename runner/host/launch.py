@@ -45,7 +45,7 @@ from runner.workspace.database_file import prepare_parent, resolve_db_path
 from runner.workspace.keys import read_provider_keys
 from runner.workspace.mounts import SERVED, Access, BoundMount, Mount, Role
 from runner.workspace.overflow import quarantine_excess
-from runner.workspace.skills import Skills
+from runner.workspace.skills import Skill, Skills
 from runner.workspace.workspace import Workspace
 
 EMBEDDER_MOUNT = Mount("embedder", "", "/embedder", Access.READ_ONLY)
@@ -194,6 +194,7 @@ class AgentLauncher(_Launcher):
     keys: Mapping[str, str] | None = None
     command: tuple[str, ...] = AGENT_COMMAND
     passing: bool = False
+    skills: list[Skill] = field(default_factory=list)  # as the last launch found them
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -244,7 +245,7 @@ class AgentLauncher(_Launcher):
         """
         self.workspace.provision()
         self.workspace = self.workspace.renewed()
-        mounts = self.workspace.mounts(Role.AGENT)
+        mounts, self.skills = self.workspace.mounts(Role.AGENT), Skills(self.workspace).listed()
         if self.workspace.here:
             prepare_parent(self.db_path, self.workspace)
         if self._own_files and (socket := socket_at(embedder.endpoint)) is not None:
@@ -278,11 +279,7 @@ class AgentLauncher(_Launcher):
             mounted=self._mounted(),
             witnessed=witnessed,
             passing=self.passing,
-            skills=[
-                bootstrap_pb2.Skill(name=each.name, description=each.head["description"])
-                for each in Skills(self.workspace).listed()
-                if not each.wrong
-            ],
+            skills=[each.message for each in self.skills if not each.wrong],
         )
         container = self.config.container
         return self._launch(

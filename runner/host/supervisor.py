@@ -4,7 +4,7 @@ import asyncio
 import logging
 import signal
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +14,7 @@ import grpc
 from wire.errors import Code, WireError
 from wire.identity import Peer
 from wire.logs import EXIT_OPERATOR, find_startup_failure
+from wire.text import parsed_json, visible_name
 from wire.transport import check_health, open_channel
 from wire.v1 import control_pb2
 
@@ -53,9 +54,11 @@ def meaning_of_end(role: str, code: int | None, output: str, when: str) -> Excep
 
 
 def last_line(output: str) -> str:
-    """The last line that a guest has logged, shortened."""
-    text = output.strip()
-    return text.splitlines()[-1][:_LAST_LINE_CHARS] if text else "it logged nothing"
+    """What a guest has logged last, in words, shortened."""
+    line = (output.strip().splitlines() or ["it logged nothing"])[-1]
+    with suppress(ValueError, KeyError, TypeError):
+        line = visible_name(parsed_json(line)["message"])
+    return line[:_LAST_LINE_CHARS]
 
 
 def _how(code: int | None) -> str:

@@ -19,6 +19,7 @@ import yaml  # type: ignore[import-untyped]
 from wire.disk import held, walk
 from wire.errors import Code
 from wire.text import UNSEEN, shortened, visible_name
+from wire.v1 import bootstrap_pb2
 
 from runner.errors import WorkspaceError, file_errors
 from runner.workspace.beneath import directory_beneath
@@ -52,6 +53,14 @@ class Skill:
     digest: str = ""
     remarks: Sequence[str] = ()
     wrong: str = ""
+
+    @property
+    def message(self) -> bootstrap_pb2.Skill:
+        return bootstrap_pb2.Skill(name=self.name, description=self.head["description"])
+
+    @property
+    def lost(self) -> str:
+        return f"the agent does not get the skill {self.name}: {self.wrong}"
 
 
 def read(directory: int, name: str = "") -> Skill:
@@ -88,7 +97,7 @@ def read(directory: int, name: str = "") -> Skill:
     if next(every, ""):
         remarks.append("and more lines such as these")
     files = {path: hashlib.sha256(repr(each).encode()).hexdigest() for path, each in found.items()}
-    digest = hashlib.sha256(repr(found).encode()).hexdigest()
+    digest = hashlib.sha256(repr(files).encode()).hexdigest()
     return Skill(named, head, files, f"sha256:{digest}", remarks)
 
 
@@ -128,20 +137,22 @@ def _refused(why: str, fix: str = "https://agentskills.io/specification") -> Wor
 
 
 class Skills:
-    """The skills of one user. If it `adds` some, it makes the workspace, or raises an error."""
+    """The skills of one user. If it `adds` some, their place is made. Raises `WireError`."""
 
     def __init__(self, workspace: Workspace, *, adds: bool = False) -> None:
         if adds and not workspace.here:
             raise _refused("guests in a cluster see its volumes alone", "use another tier")
-        if adds:
-            workspace.provision()
         self.home = workspace.path
         self._place, self._pins = self.home / "skills", self.home / "skills-accepted"
+        if adds and not self._place.exists():
+            with workspace.held():
+                self._place.mkdir(mode=0o700)  # the first start gives it to the guests
 
-    def listed(self) -> list[Skill]:
-        """Every skill, by name, each read anew."""
+    def listed(self, only: str = "") -> list[Skill]:
+        """Every skill, or the one of that name, by name, each read anew."""
         pins, found = {each.name: each.read_text() for each in self._pins.glob("*")}, list[Skill]()
-        for name in sorted({*pins, *(each.name for each in self._place.glob("[!.]*"))}):
+        names = {*pins, *(each.name for each in self._place.glob("[!.]*"))}
+        for name in sorted(names & {only} if only else names):
             try:
                 with directory_beneath(self.home, self._place / name) as directory:
                     skill = read(directory, name)

@@ -8,22 +8,13 @@ import pytest
 
 from tests.support.commands.household import COMMAND, Household
 from tests.support.commands.terminal import Terminal
-from tests.support.egress.origins import Certificates, names, origin
+from tests.support.egress.origins import SETTINGS, Certificates, names, origin
 from tests.support.servers import openai_server as provider
 from tests.support.servers.openai_server import Reply
 
 pytestmark = pytest.mark.bubblewrap
 
 HOST = "files.example.org"
-SETTINGS = """
-[embedder]
-backend = "none"
-[egress]
-private_networks = ["127.0.0.0/8"]
-name_servers = ["{name_server}"]
-[egress.shell]
-allow = ["open.example.org"]
-"""
 
 
 def runs(command: str) -> Reply:
@@ -42,7 +33,9 @@ async def test_a_refused_host_is_opened_for_a_turn_a_session_and_always(
     async with names({HOST: ["127.0.0.1"]}) as (name_server, _), origin(context) as server:
         place, here = f"{HOST}:{server.port}", household.working_directory
         settings = here / "runner.toml"
-        settings.write_text(SETTINGS.format(name_server=name_server))
+        settings.write_text(
+            SETTINGS.format(name_server=name_server, shell='allow = ["open.example.org"]')
+        )
         fetch, says = f"curl -sSk https://{place}/a", provider.says
         turn = [runs(fetch), proposes(place), runs(fetch), says("Done.")]
         replies = [runs(fetch), proposes("evil.example", place), says("Not opened."), *turn * 2]

@@ -15,21 +15,12 @@ from runner.audit.reading import verify
 from tests.clients.test_acp_client import Editor, opened, say
 from tests.support.commands.household import COMMAND, Household
 from tests.support.commands.terminal import Terminal
-from tests.support.egress.origins import Origin, names, origin
+from tests.support.egress.origins import SETTINGS, Origin, names, origin
 from tests.support.egress.recorded import newest
 
 pytestmark = pytest.mark.bubblewrap
 
 HOST = "files.example.org"
-SETTINGS = """
-[embedder]
-backend = "none"
-[egress]
-private_networks = ["127.0.0.0/8"]
-name_servers = ["{name_server}"]
-[egress.shell]
-ask = true
-"""
 
 
 @dataclass
@@ -53,7 +44,7 @@ async def outside(household: Household) -> AsyncIterator[Outside]:
     async with names({HOST: ["127.0.0.1"]}) as (name_server, _), origin() as server:
         household.environment["OXYDRA_AGENT__PROVIDER"] = "offline"  # so nobody is asked
         (household.working_directory / "runner.toml").write_text(
-            SETTINGS.format(name_server=name_server)
+            SETTINGS.format(name_server=name_server, shell="ask = true")
         )
         yield Outside(household, server)
 

@@ -132,6 +132,8 @@ def test_skills_of_others_are_added_read_and_run(household: Household, skill: Pa
         assert "two\tit is not as it was added\n" in failed.stdout
         assert "skills add SOURCE, or: " in failed.stderr
         household.works("restart")
+        told = household.said("/skills")
+        assert told.endswith("\nthree          Writes numbers as Romans did.\n\n")
         why = "the agent does not get the skill two: it is not as it was added; "
         assert why in household.works("status")
         model.play(calls("shell_exec", command=f"python3 {own}/scripts/roman.py 1000"), says("No."))

@@ -220,6 +220,18 @@ async def test_programs_that_commands_could_change_confine_nobody(
     assert "outside of every workspace" in raised.value.resolution
 
 
+@pytest.mark.parametrize("above", ["/var/tmp", "/tmp", "/dev/shm"])
+async def test_programs_may_lie_where_the_guest_has_a_directory_of_its_own(
+    inside: Inside, monkeypatch: pytest.MonkeyPatch, above: str
+) -> None:
+    with tempfile.TemporaryDirectory(dir=above) as place:
+        monkeypatch.setattr(sys, "prefix", place)
+        (Path(place) / "program").write_text("echo runs")
+        said = await inside.run(f"sh {place}/program; cd {place} && touch x")
+    assert said.startswith("runs\n")
+    assert "Read-only file system" in said
+
+
 def test_without_bubblewrap_the_reason_says_how_to_get_it() -> None:
     assert "apt-get install bubblewrap" in Bubblewrap("").reason
     reasons = ProcessDriver(Bubblewrap("")).capabilities.unsupported

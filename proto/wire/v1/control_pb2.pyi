@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from wire.v1 import bootstrap_pb2 as _bootstrap_pb2
 from wire.v1 import egress_pb2 as _egress_pb2
 from wire.v1 import gateway_pb2 as _gateway_pb2
 import builtins as _builtins
@@ -102,6 +103,7 @@ class StatusReply(_message.Message):
     MEMORY_FIELD_NUMBER: _builtins.int
     KERNEL_FIELD_NUMBER: _builtins.int
     PROJECTS_FIELD_NUMBER: _builtins.int
+    SKILLS_FIELD_NUMBER: _builtins.int
     user_id: _builtins.str
     tier: _builtins.str
     workspace: _builtins.str
@@ -125,6 +127,10 @@ class StatusReply(_message.Message):
 
     @_builtins.property
     def projects(self) -> _containers.RepeatedCompositeFieldContainer[Global___OpenedProject]: ...
+    @_builtins.property
+    def skills(self) -> _containers.RepeatedCompositeFieldContainer[_bootstrap_pb2.Skill]:
+        """those that the agent has"""
+
     def __init__(
         self,
         *,
@@ -141,10 +147,11 @@ class StatusReply(_message.Message):
         memory: _gateway_pb2.MemoryStatisticsReply | None = ...,
         kernel: _builtins.str = ...,
         projects: _abc.Iterable[Global___OpenedProject] | None = ...,
+        skills: _abc.Iterable[_bootstrap_pb2.Skill] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["boundary", b"boundary", "memory", b"memory"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boundary", b"boundary", "guests", b"guests", "kernel", b"kernel", "memory", b"memory", "notices", b"notices", "pid", b"pid", "projects", b"projects", "provider", b"provider", "started_at", b"started_at", "tier", b"tier", "user_id", b"user_id", "version", b"version", "workspace", b"workspace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boundary", b"boundary", "guests", b"guests", "kernel", b"kernel", "memory", b"memory", "notices", b"notices", "pid", b"pid", "projects", b"projects", "provider", b"provider", "skills", b"skills", "started_at", b"started_at", "tier", b"tier", "user_id", b"user_id", "version", b"version", "workspace", b"workspace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

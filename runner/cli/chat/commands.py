@@ -33,6 +33,7 @@ from runner.cli.output import (
     table_of,
 )
 from runner.cli.projects import NONE, PROJECTS
+from runner.cli.skills import NONE as NO_SKILLS
 from runner.cli.turns import TURNS, tree
 from runner.cli.usage import overview
 from runner.client.attachments import attach
@@ -357,6 +358,14 @@ async def _projects(chat: Chat, _: str) -> None:
     await chat.screen.line(taken_away, Style.NOTICE)
 
 
+async def _skills(chat: Chat, _: str) -> None:
+    if found := (await chat.host_status()).skills:
+        rows = [(one_line(each.name), _first_sentence(each.description)) for each in found]
+        await chat.screen.table(table_of("skill", "what it is for", rows=rows))
+    else:
+        await chat.screen.line(chat.conversation.mended(NO_SKILLS), Style.NOTICE)
+
+
 async def _notices(chat: Chat, _: str) -> None:
     found = (await chat.conversation.client.notices(NOTICES_MAX)).notices
     if not found:
@@ -435,6 +444,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "tools": Command("/tools", "list the model's tools", _tools),
     "memory": Command("/memory WORDS", "find notes", _memory),
     "projects": Command("/projects", "list the directories of yours that it sees", _projects),
+    "skills": Command("/skills", "list the skills that it has", _skills),
     "approvals": Command("/approvals [ID]", "what you allowed here, or withdraw it", _approvals),
     "model": Command("/model [NAME]", "show which model answers, or choose another", _model),
     "notices": Command("/notices", "what is to be told, and is read now", _notices),

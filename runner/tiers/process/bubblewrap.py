@@ -102,8 +102,9 @@ class Bubblewrap:
             kind = "--ro-bind" if bound.mount.access is Access.READ_ONLY else "--bind"
             words += [kind, str(bound.host_path), bound.mount.virtual]
         words += _programs()  # last, because an installation may lie below a virtual path
-        words += ["--symlink", "/tmp", "/var/tmp", "--remount-ro", "/"]  # noqa: S108
-        words += ["--clearenv"]
+        if not any(path.is_relative_to("/var/tmp") for path in _installation()):  # noqa: S108
+            words += ["--symlink", "/tmp", "/var/tmp"]  # noqa: S108
+        words += ["--remount-ro", "/", "--clearenv"]
         for name, value in spec.environment.items():
             words += ["--setenv", name, value]
         words += ["--chdir", str(spec.working_directory), "--", *_limits(spec), *spec.command]

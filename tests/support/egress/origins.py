@@ -15,6 +15,16 @@ from tests.support.servers.authority import Authority
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 MIB = bytes(range(256)) * 4096
+SETTINGS = """
+[embedder]
+backend = "none"
+[egress]
+private_networks = ["127.0.0.0/8"]
+name_servers = ["{name_server}"]
+[egress.shell]
+{shell}
+"""
+"""Those of a user whose commands reach such servers as `shell` says."""
 
 
 @dataclass

@@ -223,8 +223,12 @@ async def test_the_first_start_fails_with_the_guests_own_words(stage: Stage) -> 
 
 @pytest.mark.parametrize(
     ("earlier", "code", "log"),
-    [(failure(), logs.EXIT_OPERATOR, "Boom: it broke\n"), ("", 1, failure() + "Boom: it broke\n")],
-    ids=["said by an earlier start", "said, but it crashed later"],
+    [
+        (failure(), logs.EXIT_OPERATOR, "Boom: it broke\n"),
+        ("", 1, failure() + "Boom: it broke\n"),
+        ("", 1, '{"level": "error", "message": "Boom: it broke"}\n'),
+    ],
+    ids=["said by an earlier start", "said, but it crashed later", "logged"],
 )
 async def test_words_that_do_not_explain_the_end_are_not_taken_for_it(
     stage: Stage, earlier: str, code: int, log: str

@@ -13,13 +13,6 @@ from tests.unit.runner.cli.conftest import RunCommand
 HAIKU = "---\nname: haiku\ndescription: Short poems.\n---\n"
 
 
-@pytest.fixture(autouse=True)
-def tier(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(
-        "OXYDRA_TIER", "process"
-    )  # elsewhere root has a uid for guests, once started
-
-
 @pytest.fixture
 def haiku(tmp_path: Path) -> Path:
     for name in ("haiku/scripts", "rep/skills/a", "rep/skills/b"):

@@ -95,7 +95,7 @@ def test_a_skill_that_the_agent_does_not_get_is_a_warning() -> None:
         (root / "ws/alice/skills/planted").mkdir(parents=True)
         told = named(examine(lambda: config(root), "alice", {}), "skills")
     assert told.state is State.WARNING
-    assert told.what.startswith("the agent does not get planted: the skill is refused: there is no")
+    assert told.what.startswith("the agent does not get the skill planted: the skill is refused:")
     assert told.fix == "runner skills add SOURCE, or: runner skills remove NAME"
 
 

@@ -110,6 +110,9 @@ const Running = ({ status, userId, onChanged }) =>
       <div><dt>Provider</dt><dd>${status.provider}</dd></div>
       <div><dt>Runs since</dt><dd>${fullTime(status.started_at)}, version ${status.version}</dd></div>
       <div><dt>Workspace</dt><dd><code>${status.workspace}</code></dd></div>
+      ${status.skills && html`<div><dt>Skills</dt><dd><ul class="plain-list">${status.skills.map(
+        (/** @type {Message} */ each) => html`<li key=${each.name}><code>${each.name}</code> ${each.description}</li>`,
+      )}</ul></dd></div>`}
     </dl>
     ${(status.notices || []).map((/** @type {string} */ each) => html`<div class="notice"><${Advice} text=${each} user=${userId} /></div>`)}
     <${Projects} userId=${userId} open=${status.projects || []} onChanged=${onChanged} />
