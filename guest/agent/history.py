@@ -255,12 +255,15 @@ def _material(found: ModelResponse | ToolReturnPart[Any]) -> list[str]:
 def to_payload(message: ModelMessage) -> str:
     """Encode `message` as an event's payload."""
     if isinstance(message, ModelResponse):
-        message = replace(message, parts=[_storable_part(part) for part in message.parts])
+        kept = [part for part in message.parts if isinstance(part, _WRITTEN["assistant"])]
+        message = replace(message, parts=[*map(_storable_part, kept)])
     written = ModelMessagesTypeAdapter.dump_python([message], mode="json")
     return storable(json.dumps(written, ensure_ascii=False, separators=(",", ":")))
 
 
 def _storable_part(part: ModelResponsePart) -> ModelResponsePart:
+    if isinstance(part, TextPart) and part.citations:
+        return TextPart(storable(part.content))  # they point into results that are not kept
     if isinstance(part, TextPart | ThinkingPart):
         return replace(part, content=storable(part.content))
     if isinstance(part, ToolCallPart):

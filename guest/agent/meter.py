@@ -149,7 +149,8 @@ def _units(dollars: Decimal) -> int:
 
 
 _FRAME_TOKENS: Final = 400
-"""What providers add to a request by themselves, such as how to call tools."""
+SEARCHES, _SEARCH_TOKENS = 5, 100_000
+"""What providers add to a request by themselves, such as how to call tools; and searches."""
 
 _ESTIMATE_MAX_ERROR: Final = 4
 """How many times the estimated input a request may take: estimates are rather too high, but images
@@ -315,13 +316,14 @@ class Bill:
     ) -> Amount:
         """What a provider `reported`, at most what the request can have taken."""
         written = sum(map(of_part, response.parts))
-        given = min(max(reported.input_tokens, 0), _ESTIMATE_MAX_ERROR * most.input_tokens)
+        found = _SEARCH_TOKENS * min(SEARCHES, len(response.native_tool_calls))
+        given = min(max(reported.input_tokens, 0), _ESTIMATE_MAX_ERROR * most.input_tokens + found)
         taken = min(
             max(reported.output_tokens, 0),
             max(most.output_tokens, written) if most.output_tokens else OUTPUT_MAX_TOKENS,
         )
         cost = reported.cost
-        dearest = self._meter.prices.most(answered, given, taken)
+        dearest = self._meter.prices.most(answered, given + found, taken)
         if cost is not None and dearest is not None:
             cost = min(max(cost, 0), dearest)
         amount = Amount(given, taken, min(max(reported.cached_tokens, 0), given), cost)

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic_ai.messages import FunctionToolResultEvent, ModelResponse, PartStartEvent
 from pydantic_ai.usage import RunUsage
+from wire.text import visible
 from wire.v1 import gateway_pb2 as pb
 
 from guest.agent import history, waiting
@@ -154,6 +155,7 @@ class Run:
             begun()
             written, thought = size.add(event)
             repeats = repetition.add(written or thought)
+            await self._searched(event, getattr(event, "part", None))
             if isinstance(event, PartStartEvent):
                 apart = said and event.previous_part_kind != "text"
             text = reading.add(written) if written else ""
@@ -174,6 +176,21 @@ class Run:
         pending += reading.finish()
         if not self._adds_nothing(pending.strip()):
             await self._stream_text(history.storable(pending))
+
+    async def _searched(self, event: Any, part: Any) -> None:
+        """Record a search that the model's provider has made; what it has found is material."""
+        kind = event.event_kind, getattr(part, "part_kind", "")
+        if kind == ("part_end", "builtin-tool-call"):
+            query = visible(self.redact(str(part.args_as_dict().get("query"))))[:_SUMMARY_CHARS]
+            call = pb.ToolCallStarted(call_id=part.tool_call_id, tool=part.tool_name, told=query)
+            await self.begin(call)
+        if kind == ("part_start", "builtin-tool-return"):
+            query = self._told.get(part.tool_call_id, "")
+            pages = part.content if isinstance(part.content, list) else []
+            rows = (visible(f"{each['title']} {each['url']}")[:300] for each in pages)
+            result = _result("\n".join((f"{len(pages)} results", *rows)), is_error=not pages)
+            result = replace(result, material=(f"web: search for {query}",))
+            await self._record_call(part.tool_call_id, part.tool_name, {"query": query}, result)
 
     async def answers_with(self, marks: Collection[str]) -> None:
         """Note whether the next answer stays on this machine; say once if it is made without what

@@ -123,6 +123,7 @@ def definition(tool: Tool) -> ToolDefinition:
         parameters_json_schema=schema,
         sequential=tool.safety is not Safety.READ_ONLY and not tool.in_turn,
         strict=False,
+        unless_native=tool.name if tool.name == "web_search" else None,
     )
 
 

@@ -1,6 +1,7 @@
 """web_fetch and web_search: a process of the shell guest asks and reads, here is only its text."""
 
 import json
+from dataclasses import replace
 from typing import Any, Final
 
 from pydantic import Field
@@ -36,7 +37,7 @@ class SearchArguments(Arguments):
 
 def web_tools(shell: ShellClient | None, unavailable: str, search: str = "") -> list[Tool]:
     """The web family. Without `shell`, `unavailable` is why nothing is read; `search` is a SearXNG
-    server, without which there is no search."""
+    server, without which there is no search, or "provider": the models' own takes its place."""
 
     async def read(context: ToolContext, source: str, *words: str) -> tuple[dict[str, Any], bytes]:
         if shell is None:
@@ -77,6 +78,8 @@ def web_tools(shell: ShellClient | None, unavailable: str, search: str = "") -> 
         return ToolOutput({**data, **rest}, material=(source,))
 
     async def look_up(context: ToolContext, arguments: SearchArguments) -> ToolOutput:
+        if search == "provider":
+            raise ToolError("this model does not search; web_search may name a SearXNG server")
         source = f"web: search for {visible(arguments.query)[:_SAID_CHARS]}"
         told, _ = await read(context, source, search, arguments.query)
         rows = (each.items() for each in told["results"])
@@ -98,4 +101,4 @@ def web_tools(shell: ShellClient | None, unavailable: str, search: str = "") -> 
         "Searches the web: titles, addresses and a few words of each page; web_fetch reads one.",
         *(SearchArguments, look_up),
     )
-    return [fetching, searching] if search else [fetching]
+    return [fetching, replace(searching, in_turn=search == "provider")] if search else [fetching]

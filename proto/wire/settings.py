@@ -339,7 +339,7 @@ class ToolsSettings(Section):
     """`[tools]`: which tools are on or off, who approves Privileged ones, how long a result may be.
     The name of a tool overrides that of its family; see `wire.tools`. A call that nobody has
     approved after `approval_wait_s` is refused. A file that a person brings into /shared has at
-    most `upload_max_mb`. `web_search` is a SearXNG server, which the shell guest asks."""
+    most `upload_max_mb`. `web_search` is a SearXNG server for the shell guest, or "provider"."""
 
     enabled: ToolNames = ()
     disabled: ToolNames = ()
@@ -348,7 +348,8 @@ class ToolsSettings(Section):
     upload_max_mb: Annotated[int, count(1, 100_000)] = 100
     max_output_bytes: Annotated[int, count(256, 1024 * 1024)] = TOOL_OUTPUT_MAX_BYTES
     web_search: Annotated[
-        str, text("http://… or https://…", r"^(https?://[^\s@?#\x00]+)?$", max_length=1024)
+        str,
+        text("provider, http(s)://…", r"^(provider|https?://[^\s@?#\x00]+)?$", max_length=1024),
     ] = ""
 
     @property
@@ -1019,6 +1020,12 @@ class UserSettings(Section):
     egress: EgressSettings = EgressSettings()
     workspace: WorkspaceSettings = WorkspaceSettings()
     notices: NoticesSettings = NoticesSettings()
+
+    @model_validator(mode="after")
+    def _can_search(self) -> Self:
+        if self.tools.web_search == "provider" and self.agent.provider != "anthropic":
+            raise conflict('web_search: only "anthropic" searches by itself; name a SearXNG server')
+        return self
 
     def for_model(self, window: int, fits: int) -> Self:
         """The settings for a model with this window, of which a request may take what `fits`.

@@ -281,7 +281,7 @@ def _explained(error: ValidationError, sources: Mapping[Key, str]) -> ConfigErro
     more = [f"{dotted(key)}: {said} (in {_source(key, sources)})" for key, said in others]
     return ConfigError(
         Code.INVALID_ARGUMENT,
-        f"bad setting {dotted(first)}: {problem}",
+        f"bad setting {dotted(first) or 'of several sections'}: {problem}",
         details="; ".join([f"it is set in {_source(first, sources)}", *more]),
         resolution="correct the setting" + ("s named above" if others else ""),
     )

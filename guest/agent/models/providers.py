@@ -116,7 +116,8 @@ def _anthropic(settings: AgentSettings, **asked: Any) -> "Model":
     from pydantic_ai.models.anthropic import AnthropicModel
     from pydantic_ai.providers.anthropic import AnthropicProvider
 
-    return AnthropicModel(settings.model, provider=AnthropicProvider(**asked))
+    plain: Any = {"anthropic_supports_dynamic_filtering": False}  # searches without running code
+    return AnthropicModel(settings.model, provider=AnthropicProvider(**asked), profile=plain)
 
 
 def _google(settings: AgentSettings, **asked: Any) -> "Model":

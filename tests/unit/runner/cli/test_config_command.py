@@ -112,6 +112,10 @@ def test_a_check_is_a_sentence_and_an_exit_code(run_command: RunCommand) -> None
     done = run_command("config", "check")
     assert done.code == 1
     assert "bad setting agent.max_steps: 0; accepted: a whole number from 1 to 1000" in done.err
+    Path("runner.toml").write_text('[tools]\nweb_search = "provider"')
+    done = run_command("config", "check")
+    assert done.code == 1
+    assert 'bad setting of several sections: web_search: only "anthropic" searches' in done.err
 
 
 def editor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *texts: str) -> None:
