@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from pydantic_ai.messages import ModelResponse, NativeToolReturnPart, TextPart
 from wire.v1 import gateway_pb2 as pb
 
+from guest.agent.history import to_payload
 from guest.tools.web import web_tools
 from tests.support.gateway.gateways import Client, open_gateways
 from tests.support.servers.anthropic_replies import search, writes
@@ -113,6 +115,12 @@ async def test_a_search_that_fails_says_so() -> None:
         assert (finished.ok, finished.summary) == (False, "0 results")
 
 
+def test_results_are_not_kept_beside_the_answer() -> None:
+    pages = [{"title": "Tides", "url": "https://t.example.com", "encrypted_content": "x" * 2**20}]
+    found = NativeToolReturnPart("web_search", pages, "srvtoolu_1", provider_name="anthropic")
+    assert len(to_payload(ModelResponse([TextPart("At noon."), found]))) < 1_000
+
+
 async def test_half_an_answer_leaves_its_material() -> None:
     later = call("memory_save", {"content": "The quay of Brest is dry at noon"})
     replies = writes(*FOUND, stop="max_tokens"), writes(later, stop="tool_use"), writes(text("Ok."))
@@ -145,7 +153,8 @@ async def test_it_is_not_asked_for_where_the_tool_is_off_or_a_server_is_named() 
 
 
 async def test_what_it_reads_counts_as_the_provider_reports_it() -> None:
-    async with talk(writes(*FOUND, tokens=60_000)) as (alice, _):
-        completed = (await alice.say("s", "when is high water in Brest?"))[-1].completed
-    assert completed.input_tokens == 60_000
-    assert completed.cost_usd > 0.25  # of which 0.01 is the fee
+    async with talk(writes(*FOUND, tokens=60_000), writes(*FOUND)) as (alice, _):
+        much = (await alice.say("s", "when is high water in Brest?"))[-1].completed
+        little = (await alice.say("s", "and low water?"))[-1].completed
+    assert much.input_tokens == 60_000
+    assert little.cost_usd > 0.01  # the fee
