@@ -14,6 +14,7 @@ from pydantic_ai.messages import (
     ModelMessage,
     ModelResponse,
     ModelResponsePart,
+    NativeToolCallPart,
     TextPart,
     ThinkingPart,
     ToolCallPart,
@@ -186,7 +187,7 @@ def _part(call: TextCall) -> ToolCallPart[Any]:
 def _is_real(part: Any, message: ModelMessage, response: ModelResponse) -> bool:
     """Whether `part` is a call that the model of `response` has made properly."""
     return (
-        isinstance(part, ToolCallPart)
+        isinstance(part, ToolCallPart | NativeToolCallPart)
         and isinstance(message, ModelResponse)
         and message.model_name == response.model_name
         and part.provider_details != WRITTEN_AS_TEXT

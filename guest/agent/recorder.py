@@ -38,6 +38,7 @@ from guest.tools.memory.provenance import dated
 from guest.tools.pipeline import ToolPipeline
 
 _SUMMARY_CHARS = 200
+_PAGES = 50
 _WITHHELD = (
     "notes tagged local, and what came of them, were not sent: this model runs elsewhere, or its "
     "server does not say at POST /api/show that it runs here"
@@ -54,6 +55,7 @@ class Run:
         tools: Those that the session has found.
         clock: The time that it may take; stands still while a person is waited for.
         steps: The number of requests to the model.
+        searches: The number of searches by its provider.
         bill: What they took.
         ledger: What memory did.
         refusals: What the model is told of calls that must not run, by their ids.
@@ -78,7 +80,7 @@ class Run:
     earlier: Sequence[Event] = ()
 
     def __post_init__(self) -> None:
-        self.steps = 0
+        self.steps = self.searches = 0
         self.refusals: dict[str, str] = {}
         self._unrecorded: list[str] = []
         self.cut: Reason = "stopped"
@@ -181,14 +183,16 @@ class Run:
         """Record a search that the model's provider has made; what it has found is material."""
         kind = event.event_kind, getattr(part, "part_kind", "")
         if kind == ("part_end", "builtin-tool-call"):
+            self.searches += 1
             query = visible(self.redact(str(part.args_as_dict().get("query"))))[:_SUMMARY_CHARS]
             call = pb.ToolCallStarted(call_id=part.tool_call_id, tool=part.tool_name, told=query)
             await self.begin(call)
         if kind == ("part_start", "builtin-tool-return"):
             query = self._told.get(part.tool_call_id, "")
-            pages = part.content if isinstance(part.content, list) else []
-            rows = (visible(f"{each['title']} {each['url']}")[:300] for each in pages)
-            result = _result("\n".join((f"{len(pages)} results", *rows)), is_error=not pages)
+            pages = part.content[:_PAGES] if isinstance(part.content, list) else []
+            rows = (visible(f"{each.get('url')} {each.get('title')}") for each in pages)
+            text = "\n".join(row[: _SUMMARY_CHARS * 2] for row in rows) or "nothing is found"
+            result = _result(text, is_error=not pages)
             result = replace(result, material=(f"web: search for {query}",))
             await self._record_call(part.tool_call_id, part.tool_name, {"query": query}, result)
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pydantic_ai import RunContext, ToolFailed, ToolReturn
+from pydantic_ai import RunContext, ToolFailed, ToolReturn, WebSearchTool
 from pydantic_ai.messages import BinaryContent
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
@@ -18,6 +18,7 @@ from wire.v1 import gateway_pb2 as pb
 
 from guest.agent.deferred import FIND_TOOLS, brief, search_tool
 from guest.agent.history import storable
+from guest.agent.meter import SEARCHES
 from guest.agent.recorder import Run
 from guest.agent.turn import ClientTool
 from guest.memory.models import LOCAL
@@ -125,6 +126,14 @@ def definition(tool: Tool) -> ToolDefinition:
         strict=False,
         unless_native=tool.name if tool.name == "web_search" else None,
     )
+
+
+def search_of_provider(ctx: RunContext[Run]) -> WebSearchTool | None:
+    """A model's search by its provider, if the turn may have it, as often as it still may."""
+    run, left = ctx.deps, SEARCHES - ctx.deps.searches
+    wanted = any(each.name == "web_search" and each.in_turn for each in run.pipeline.tools())
+    may = wanted and left > 0 and not run.form
+    return WebSearchTool(max_uses=left, optional=True) if may else None
 
 
 class ClientToolset(_Toolset):

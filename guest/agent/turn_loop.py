@@ -14,7 +14,8 @@ from dataclasses import replace
 from functools import partial
 
 import pydantic_ai
-from pydantic_ai import Agent, ModelAPIError, UsageLimitExceeded, UsageLimits, WebSearchTool
+from pydantic_ai import Agent, ModelAPIError, UsageLimitExceeded, UsageLimits
+from pydantic_ai.capabilities import NativeTool
 from pydantic_ai.exceptions import FallbackExceptionGroup
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.usage import RunUsage
@@ -29,7 +30,7 @@ from guest.agent.answers import ReadAnswers
 from guest.agent.deferred import FoundTools
 from guest.agent.events import by_turn, incomplete_in, sources_in
 from guest.agent.incomplete import ASKED_TO_GO_ON, GO_ON, Incomplete
-from guest.agent.meter import SEARCHES, Bill, Meter, countable
+from guest.agent.meter import Bill, Meter, countable
 from guest.agent.models import errors
 from guest.agent.models.models import Choice, Models
 from guest.agent.models.providers import request_settings
@@ -49,7 +50,7 @@ from guest.agent.receipts.second_chance import STEPS_MAX
 from guest.agent.recorder import Run
 from guest.agent.refused import LeaveOutPictures, LeaveOutRefused, Refused, TellPlainly
 from guest.agent.structured_output import HoldToForm
-from guest.agent.toolset import ClientToolset, PipelineToolset
+from guest.agent.toolset import ClientToolset, PipelineToolset, search_of_provider
 from guest.agent.turn import AskClient, Emit, Outcome, TurnRequest
 from guest.agent.waiting import AwaitServer
 from guest.errors import BudgetError, GuestError
@@ -65,7 +66,6 @@ log = logging.getLogger(__name__)
 
 _KEEP_TIMEOUT_S = 2.0
 _EMPTY_ANSWERS = 1
-_SEARCH = pydantic_ai.capabilities.NativeTool[Run](WebSearchTool(max_uses=SEARCHES, optional=True))
 TASK = "[A task from the agent, not the user's words]"
 
 
@@ -115,6 +115,7 @@ class TurnLoop:
             name="oxydra",
             deps_type=Run,
             toolsets=[PipelineToolset()],
+            capabilities=[NativeTool(search_of_provider)],
             retries={"tools": settings.max_steps, "output": _EMPTY_ANSWERS},
         )
 
@@ -388,7 +389,6 @@ class TurnLoop:
         limits = UsageLimits(request_limit=min(most, run.steps + STEPS_MAX) if again else most)
         rules = prepared.sections.rules
         reader = ReadAnswers(run, run.pipeline, rules, choice.label, self._opening)
-        searches = any(each.name == "web_search" and each.in_turn for each in run.pipeline.tools())
         async with self._agent.iter(
             prompt,
             model=choice.model,
@@ -400,7 +400,6 @@ class TurnLoop:
             usage=run.usage,
             capabilities=[
                 run.tools,
-                *([_SEARCH] if searches and not run.form else []),
                 AwaitServer(choice.label, run.notice),
                 HoldToForm(lambda: run.form, choice.provider, run.drop_unrecorded),
                 fitting,

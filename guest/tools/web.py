@@ -79,7 +79,7 @@ def web_tools(shell: ShellClient | None, unavailable: str, search: str = "") -> 
 
     async def look_up(context: ToolContext, arguments: SearchArguments) -> ToolOutput:
         if search == "provider":
-            raise ToolError("this model does not search; web_search may name a SearXNG server")
+            raise ToolError("this model does not search, or has searched enough in this turn")
         source = f"web: search for {visible(arguments.query)[:_SAID_CHARS]}"
         told, _ = await read(context, source, search, arguments.query)
         rows = (each.items() for each in told["results"])
