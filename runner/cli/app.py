@@ -98,16 +98,11 @@ for _name, (_module, _help) in _GROUPS.items():
 @app.callback(invoke_without_command=True)
 def root(
     context: typer.Context,
-    config: Annotated[
-        Path | None, typer.Option(help="Read the settings from this file.", show_default=False)
-    ] = None,
+    config: Annotated[Path | None, typer.Option(help="Read the settings from this file.")] = None,
     user: Annotated[
         str, typer.Option(help="Whose agent.", autocompletion=user_names)
     ] = DEFAULT_USER_ID,
-    tier: Annotated[
-        TierName | None,
-        typer.Option(help="How guests are confined.", show_default=False),
-    ] = None,
+    tier: Annotated[TierName | None, typer.Option(help="How guests are confined.")] = None,
     insecure: Annotated[
         bool,
         typer.Option(
@@ -115,19 +110,15 @@ def root(
         ),
     ] = False,
     workspace_root: Annotated[
-        str | None,
-        typer.Option(help="The directory of all workspaces.", show_default=False),
+        str | None, typer.Option(help="The directory of all workspaces.")
     ] = None,
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"] | None,
-        typer.Option(help="How much is logged.", show_default=False),
+        typer.Option(help="How much is logged."),
     ] = None,
     connect: Annotated[
         Path | None,
-        typer.Option(
-            help="Reach the agent of another account or machine with this access file.",
-            show_default=False,
-        ),
+        typer.Option(help="Reach the agent of another account or machine with this access file."),
     ] = None,
     version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
 ) -> None:
@@ -170,22 +161,13 @@ def upgrade(
 @app.command()
 def init(
     context: typer.Context,
-    provider: Annotated[
-        NameOrDemo | None,
-        typer.Option(help="Who answers.", show_default=False),
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option(help="The provider's name of the model.", show_default=False)
-    ] = None,
+    provider: Annotated[NameOrDemo | None, typer.Option(help="Who answers.")] = None,
+    model: Annotated[str | None, typer.Option(help="The provider's name of the model.")] = None,
     key_env: Annotated[
-        str | None,
-        typer.Option(help="The name of the variable that holds the key.", show_default=False),
+        str | None, typer.Option(help="The name of the variable that holds the key.")
     ] = None,
     base_url: Annotated[
-        str | None,
-        typer.Option(
-            help="Another address that speaks the provider's protocol.", show_default=False
-        ),
+        str | None, typer.Option(help="Another address that speaks the provider's protocol.")
     ] = None,
     no_test: Annotated[
         bool, typer.Option("--no-test", help="Do not ask the model to call a tool first.")
@@ -340,10 +322,7 @@ def serve(
 
 
 _SESSION_HELP = "Go on with this session (its id, a beginning of it, or its title), or begin it."
-Session = Annotated[
-    str | None,
-    typer.Option(help=_SESSION_HELP, show_default=False, autocompletion=session_ids),
-]
+Session = Annotated[str | None, typer.Option(help=_SESSION_HELP, autocompletion=session_ids)]
 Model = Annotated[
     str,
     typer.Option(help="Which model answers: PROVIDER:MODEL, or one of the configured provider."),
@@ -505,7 +484,6 @@ def editor(
         typer.Option(
             "--with-folder",
             help="Let the agent work in the folder that the editor has open, or only read it.",
-            show_default=False,
         ),
     ] = None,
 ) -> None:

@@ -30,10 +30,7 @@ NONE: Final = "nothing is allowed for more than one call"
 def list_(
     context: typer.Context,
     session: Annotated[
-        str,
-        typer.Option(
-            help="Only those of this session.", show_default=False, autocompletion=session_ids
-        ),
+        str, typer.Option(help="Only those of this session.", autocompletion=session_ids)
     ] = "",
     json: AsJson = False,
 ) -> None:

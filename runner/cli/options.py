@@ -47,22 +47,15 @@ With = Annotated[
         "--with",
         metavar="DIR[:ro]",
         help="Let the agent work in this directory of yours, or only read it.",
-        show_default=False,
     ),
 ]
 Hide = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--hide", metavar="PATH", help="A file in it that nobody reads.", show_default=False
-    ),
+    list[str] | None, typer.Option("--hide", metavar="PATH", help="A file in it that nobody reads.")
 ]
 Lift = Annotated[
     list[str] | None,
     typer.Option(
-        "--lift",
-        metavar="PATH",
-        help='What may be written in it, too: ".git" for commits.',
-        show_default=False,
+        "--lift", metavar="PATH", help='What may be written in it, too: ".git" for commits.'
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]

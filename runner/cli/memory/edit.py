@@ -102,15 +102,10 @@ def _piped() -> str:
 Text = Annotated[
     str | None,
     typer.Argument(
-        metavar="TEXT|-",
-        help="What it shall say; - is the pipe; without it your editor opens.",
-        show_default=False,
+        metavar="TEXT|-", help="What it shall say; - is the pipe; without it your editor opens."
     ),
 ]
-Tags = Annotated[
-    list[str] | None,
-    typer.Option(help="A label; give it again for several.", show_default=False),
-]
+Tags = Annotated[list[str] | None, typer.Option(help="A label; give it again for several.")]
 
 
 def save(
@@ -193,12 +188,8 @@ def remind(
     when: Annotated[
         str, typer.Argument(help='Such as "2026-12-04 09:00", "friday 9:00", "in 20 minutes".')
     ],
-    text: Annotated[
-        str, typer.Argument(help="What of; else --note says it.", show_default=False)
-    ] = "",
-    note: Annotated[
-        str, typer.Option(metavar="ID", help="Of a note that is there.", show_default=False)
-    ] = "",
+    text: Annotated[str, typer.Argument(help="What of; else --note says it.")] = "",
+    note: Annotated[str, typer.Option(metavar="ID", help="Of a note that is there.")] = "",
     json: AsJson = False,
 ) -> None:
     """Be reminded of something at a time, or of a note at another time than before."""

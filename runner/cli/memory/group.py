@@ -36,9 +36,7 @@ from runner.workspace.workspace import Workspace
 KeyEnv = Annotated[
     str, typer.Option(metavar="NAME", help="The environment variable that holds that key.")
 ]
-KeyFile = Annotated[
-    Path | None, typer.Option(help="The file that holds that key.", show_default=False)
-]
+KeyFile = Annotated[Path | None, typer.Option(help="The file that holds that key.")]
 
 
 def stats(context: typer.Context, json: AsJson = False) -> None:

@@ -48,29 +48,25 @@ Actor = Literal["user", "agent", "automatic", "import"]
 NoteId = Annotated[
     str, typer.Argument(metavar="ID", help="A note, or how its id begins if that is unique.")
 ]
-From = Annotated[
-    Actor | None, typer.Option("--from", help="Only what these wrote.", show_default=False)
-]
+From = Annotated[Actor | None, typer.Option("--from", help="Only what these wrote.")]
 FromMaterial = Annotated[
     bool,
     typer.Option(
         "--from-material", help="Only what comes from files, pages or tools, unconfirmed."
     ),
 ]
-Until = Annotated[str, typer.Option(help="Until this day, and on it.", show_default=False)]
+Until = Annotated[str, typer.Option(help="Until this day, and on it.")]
 _T = TypeVar("_T")
 
 
 def search(
     context: typer.Context,
     query: Annotated[
-        list[str] | None,
-        typer.Argument(help="What to look for, in plain words.", show_default=False),
+        list[str] | None, typer.Argument(help="What to look for, in plain words.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=TOP_K_MAX, help="How many at most.")] = 10,
     tag: Annotated[
-        list[str] | None,
-        typer.Option(help="Only with this tag; give it again for several.", show_default=False),
+        list[str] | None, typer.Option(help="Only with this tag; give it again for several.")
     ] = None,
     conversations: Annotated[
         bool, typer.Option("--conversations", help="Also what was said in conversations.")
@@ -79,14 +75,11 @@ def search(
         str,
         typer.Option(
             help="From this day on, such as 2026-11-22, 7d or yesterday; all: at any time, "
-            "whatever the words say.",
-            show_default=False,
+            "whatever the words say."
         ),
     ] = "",
     until: Until = "",
-    cursor: Annotated[
-        str, typer.Option(help="What follows the results that named it.", show_default=False)
-    ] = "",
+    cursor: Annotated[str, typer.Option(help="What follows the results that named it.")] = "",
     json: AsJson = False,
 ) -> None:
     """Find notes by meaning and by words, the best first.
@@ -153,11 +146,7 @@ def list_(
         bool, typer.Option("--superseded", help="Include superseded notes.")
     ] = False,
     since: Annotated[
-        str,
-        typer.Option(
-            help="Written from this day on, such as 2026-11-22, 7d or yesterday.",
-            show_default=False,
-        ),
+        str, typer.Option(help="Written from this day on, such as 2026-11-22, 7d or yesterday.")
     ] = "",
     until: Until = "",
     due: Annotated[bool, typer.Option("--due", help="Only reminders.")] = False,

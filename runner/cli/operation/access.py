@@ -44,22 +44,16 @@ def create(
         str, typer.Option(help="After how long it ends, such as 12h, 30d or 8w.")
     ] = f"{EXPIRES_DAYS}d",
     file: Annotated[
-        Path | None,
-        typer.Option(help="Write the token there instead of showing it.", show_default=False),
+        Path | None, typer.Option(help="Write the token there instead of showing it.")
     ] = None,
     header_file: Annotated[
-        Path | None,
-        typer.Option(help="Write there the header that curl -H @FILE sends.", show_default=False),
+        Path | None, typer.Option(help="Write there the header that curl -H @FILE sends.")
     ] = None,
     access_file: Annotated[
-        Path | None,
-        typer.Option(help="Write there what runner --connect FILE needs.", show_default=False),
+        Path | None, typer.Option(help="Write there what runner --connect FILE needs.")
     ] = None,
     address: Annotated[
-        str,
-        typer.Option(
-            help="Where --access-file leads: HOST:PORT or unix:/PATH.", show_default=False
-        ),
+        str, typer.Option(help="Where --access-file leads: HOST:PORT or unix:/PATH.")
     ] = "",
 ) -> None:
     """Make an access token, and show it this once, or write it into files."""

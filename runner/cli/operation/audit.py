@@ -28,19 +28,16 @@ CALLS: Final = Shape[Call](
 )
 _KNOWN: Final = re.compile(r"([0-9]{1,15}):([0-9a-f]{64})")
 
-Tool = Annotated[str, typer.Option(help="Only calls of this tool.", show_default=False)]
+Tool = Annotated[str, typer.Option(help="Only calls of this tool.")]
 Outcome = Annotated[
     str,
     typer.Option(
         help="Only calls that are or ended so: running, ok, refused, failed, cancelled or "
-        "interrupted.",
-        show_default=False,
+        "interrupted."
     ),
 ]
-Session = Annotated[str, typer.Option(help="Only calls of this session.", show_default=False)]
-Channel = Annotated[
-    str, typer.Option(help="Only calls that came through this channel.", show_default=False)
-]
+Session = Annotated[str, typer.Option(help="Only calls of this session.")]
+Channel = Annotated[str, typer.Option(help="Only calls that came through this channel.")]
 
 
 @audit.command("list")
@@ -50,9 +47,7 @@ def list_(
     outcome: Outcome = "",
     session: Session = "",
     channel: Channel = "",
-    since: Annotated[
-        str, typer.Option(help="Only calls since this date and time.", show_default=False)
-    ] = "",
+    since: Annotated[str, typer.Option(help="Only calls since this date and time.")] = "",
     limit: Annotated[int, typer.Option("--limit", "-n", help="How many at most.")] = 50,
     json: AsJson = False,
 ) -> None:
@@ -89,7 +84,6 @@ def verify(
             "--head",
             metavar="NUMBER:HASH",
             help="What `runner audit head` printed before; it must still be in the log.",
-            show_default=False,
         ),
     ] = "",
     json: AsJson = False,

@@ -40,10 +40,7 @@ _FROM_STDIN: Final = "standard input"
 
 credentials = typer.Typer(name="credentials")
 
-OfProvider = Annotated[
-    KeyedName | None,
-    typer.Option("--provider", help="Whose key it is.", show_default=False),
-]
+OfProvider = Annotated[KeyedName | None, typer.Option("--provider", help="Whose key it is.")]
 
 
 @credentials.command(
@@ -55,9 +52,7 @@ def set_key(
     from_env: Annotated[
         str, typer.Option(metavar="NAME", help="The environment variable that holds the key.")
     ] = "",
-    from_file: Annotated[
-        Path | None, typer.Option(help="The file that holds the key.", show_default=False)
-    ] = None,
+    from_file: Annotated[Path | None, typer.Option(help="The file that holds the key.")] = None,
     keyring: Annotated[
         bool, typer.Option("--keyring", help="The system's keyring holds the key.")
     ] = False,

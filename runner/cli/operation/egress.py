@@ -50,9 +50,7 @@ Words = Annotated[
         help='A host, a rule such as "GET https://example.org/public/*", or: preset NAME.',
     ),
 ]
-InSession = Annotated[
-    str, typer.Option("--session", help="Only in this session.", show_default=False)
-]
+InSession = Annotated[str, typer.Option("--session", help="Only in this session.")]
 Withdraw = Annotated[bool, typer.Option("--withdraw", help="Take back what was said so before.")]
 
 
@@ -167,12 +165,10 @@ def log(
     ] = False,
     role: Annotated[
         Literal["agent", "shell", "runner"] | None,
-        typer.Option(help="Only of this guest, or the runner's notices.", show_default=False),
+        typer.Option(help="Only of this guest, or the runner's notices."),
     ] = None,
-    host: Annotated[
-        str, typer.Option(help="Only to this host and those below it.", show_default=False)
-    ] = "",
-    session: Annotated[str, typer.Option(help="Only from this session.", show_default=False)] = "",
+    host: Annotated[str, typer.Option(help="Only to this host and those below it.")] = "",
+    session: Annotated[str, typer.Option(help="Only from this session.")] = "",
     refused: Annotated[bool, typer.Option("--refused", help="Only what was refused.")] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="How many at most.")] = 50,
     json: AsJson = False,

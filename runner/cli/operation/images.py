@@ -31,7 +31,7 @@ _PATIENCE_S: Final = 600
 
 Roles = Annotated[
     list[ImageRole] | None,
-    typer.Option("--role", help="Only this image; may be given several times.", show_default=False),
+    typer.Option("--role", help="Only this image; may be given several times."),
 ]
 
 AnyModel = Annotated[
@@ -62,7 +62,6 @@ def build(
             exists=True,
             file_okay=False,
             help="Install from the wheels in this directory and make none.",
-            show_default=False,
         ),
     ] = None,
     with_build_tools: Annotated[
@@ -74,7 +73,6 @@ def build(
             "--with",
             metavar="PACKAGE",
             help="A package of Debian's in the shell image; may be given several times.",
-            show_default=False,
         ),
     ] = None,
     any_model: AnyModel = False,
