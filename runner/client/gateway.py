@@ -16,7 +16,8 @@ from wire.identity import Peer
 from wire.limits import ERROR_METADATA_KEY
 from wire.status import from_rpc_error
 from wire.transport import WRONG_TOKEN, open_channel
-from wire.v1 import gateway_pb2, gateway_pb2_grpc
+from wire.v1 import gateway_pb2 as pb
+from wire.v1 import gateway_pb2_grpc
 
 _CALL_S: Final = 30.0
 _ADMIN_S: Final = 60.0
@@ -31,10 +32,10 @@ _TRANSPORT_FAILURES: Final = frozenset(
 )
 
 _T = TypeVar("_T")
-_P = TypeVar("_P", gateway_pb2.ListNotesReply, gateway_pb2.ListChangesReply)
+_P = TypeVar("_P", pb.ListNotesReply, pb.ListChangesReply)
 
 
-def wording(approval: gateway_pb2.ApprovalRequested) -> str:
+def wording(approval: pb.ApprovalRequested) -> str:
     """What a person decides on, as every face shows it. An older agent leaves the words to us."""
     return approval.text or f"allow {approval.tool}?\n{approval.arguments_json}"
 
@@ -67,7 +68,7 @@ class GatewayClient:
         self.time_zone = time_zone
         self._stub = gateway_pb2_grpc.GatewayStub(channel)
         self._name = name
-        self.hello = gateway_pb2.HelloReply()
+        self.hello = pb.HelloReply()
 
     @classmethod
     async def open(cls, agent: Peer, *, channel_name: str) -> Self:
@@ -95,18 +96,17 @@ class GatewayClient:
         """Disconnect. Turns go on."""
         await self._channel.close()
 
-    async def refresh_hello(self) -> gateway_pb2.HelloReply:
+    async def refresh_hello(self) -> pb.HelloReply:
         """Say hello again, to learn whether this launch still answers and what is ready now."""
-        request = gateway_pb2.HelloRequest(client=self._name)
-        self.hello = await _call(self._stub.Hello, request)
+        self.hello = await _call(self._stub.Hello, pb.HelloRequest(client=self._name))
         return self.hello
 
     async def create_session(
         self, session_id: str = "", title: str = "", *, temporary: bool = False, project: str = ""
-    ) -> gateway_pb2.Session:
+    ) -> pb.Session:
         """Create a session, or return the one with this id if the user has it already. Nothing is
         kept of a `temporary` one. It works in `project`, if that names one."""
-        request = gateway_pb2.CreateSessionRequest(
+        request = pb.CreateSessionRequest(
             session_id=session_id,
             title=title,
             channel=self._name,
@@ -117,16 +117,15 @@ class GatewayClient:
 
     async def list_sessions(
         self, limit: int, *, include_archived: bool = False
-    ) -> list[gateway_pb2.Session]:
+    ) -> list[pb.Session]:
         """The latest `limit` sessions, newest first."""
-        request = gateway_pb2.ListSessionsRequest(limit=limit, include_archived=include_archived)
-        reply = await _call(self._stub.ListSessions, request)
-        return list(reply.sessions)
+        request = pb.ListSessionsRequest(limit=limit, include_archived=include_archived)
+        return list((await _call(self._stub.ListSessions, request)).sessions)
 
-    async def get_session(self, session_id: str, limit: int) -> gateway_pb2.SessionHistory:
+    async def get_session(self, session_id: str, limit: int) -> pb.SessionHistory:
         """A session with its last `limit` events, in as many calls as that takes. Raises
         NOT_FOUND."""
-        request = gateway_pb2.GetSessionRequest(session_id=session_id, limit=limit)
+        request = pb.GetSessionRequest(session_id=session_id, limit=limit)
         history = await _call(self._stub.GetSession, request)
         while history.before and len(history.events) < limit:
             request.limit, request.before = limit - len(history.events), history.before
@@ -142,14 +141,14 @@ class GatewayClient:
             history = earlier
         return history
 
-    async def rename_session(self, session_id: str, title: str) -> gateway_pb2.Session:
+    async def rename_session(self, session_id: str, title: str) -> pb.Session:
         """Change a session's title. Raises NOT_FOUND."""
-        request = gateway_pb2.RenameSessionRequest(session_id=session_id, title=title)
+        request = pb.RenameSessionRequest(session_id=session_id, title=title)
         return await _call(self._stub.RenameSession, request)
 
-    async def archive_session(self, session_id: str, *, archived: bool) -> gateway_pb2.Session:
+    async def archive_session(self, session_id: str, *, archived: bool) -> pb.Session:
         """Archive a session, or undo that. Raises NOT_FOUND."""
-        request = gateway_pb2.ArchiveSessionRequest(session_id=session_id, archived=archived)
+        request = pb.ArchiveSessionRequest(session_id=session_id, archived=archived)
         return await _call(self._stub.ArchiveSession, request)
 
     async def forget_session(self, session_id: str) -> None:
@@ -157,15 +156,14 @@ class GatewayClient:
 
         Raises NOT_FOUND, and CONFLICT while a turn runs in it.
         """
-        request = gateway_pb2.ForgetSessionRequest(session_id=session_id)
-        await _call(self._stub.ForgetSession, request, None)
+        await _call(self._stub.ForgetSession, pb.ForgetSessionRequest(session_id=session_id), None)
 
-    async def turn_context(self, session_id: str) -> gateway_pb2.TurnContext:
+    async def turn_context(self, session_id: str) -> pb.TurnContext:
         """What the request for the session's last answer was made of. Raises NOT_FOUND."""
-        request = gateway_pb2.GetTurnContextRequest(session_id=session_id)
+        request = pb.GetTurnContextRequest(session_id=session_id)
         return await _call(self._stub.GetTurnContext, request)
 
-    async def start_turn(self, request: gateway_pb2.StartTurnRequest) -> gateway_pb2.Turn:
+    async def start_turn(self, request: pb.StartTurnRequest) -> pb.Turn:
         """Start a turn, which goes on whether anybody follows it or not. Sets the channel of
         `request`.
 
@@ -176,26 +174,24 @@ class GatewayClient:
         request.time_zone = request.time_zone or self.time_zone
         return await _call(self._stub.StartTurn, request)
 
-    async def follow_turn(
-        self, turn_id: str, after: int = 0
-    ) -> AsyncGenerator[gateway_pb2.TurnEvent, None]:
+    async def follow_turn(self, turn_id: str, after: int = 0) -> AsyncGenerator[pb.TurnEvent, None]:
         """Yield the events of a turn from the index `after` on; the last one says how it ended:
         completed, incomplete or failed.
 
         Leaving the iteration leaves the turn alone. Raises NOT_FOUND, and `GatewayLost` if the
         stream ends early.
         """
-        request = gateway_pb2.FollowTurnRequest(turn_id=turn_id, after=after)
+        request = pb.FollowTurnRequest(turn_id=turn_id, after=after)
         async with aclosing(_to_outcome(self._stub.FollowTurn(request))) as events:
             async for event in events:
                 yield event
 
     async def run_turn(
         self, session_id: str, text: str, turn_id: str, model: str = ""
-    ) -> AsyncGenerator[gateway_pb2.TurnEvent, None]:
+    ) -> AsyncGenerator[pb.TurnEvent, None]:
         """Start a turn and follow it, on this connection alone. `model` is "provider:model", or a
         model of the configured provider; empty: the configured one."""
-        request = gateway_pb2.StartTurnRequest(
+        request = pb.StartTurnRequest(
             session_id=session_id, text=text, turn_id=turn_id or new_turn_id(), model=model
         )
         await self.start_turn(request)
@@ -205,21 +201,20 @@ class GatewayClient:
 
     async def list_turns(
         self, session_id: str = "", *, running_only: bool = False
-    ) -> list[gateway_pb2.Turn]:
+    ) -> list[pb.Turn]:
         """Turns that run and those that ended lately, newest first; of all sessions if
         `session_id` is empty."""
-        request = gateway_pb2.ListTurnsRequest(session_id=session_id, running_only=running_only)
+        request = pb.ListTurnsRequest(session_id=session_id, running_only=running_only)
         return list((await _call(self._stub.ListTurns, request)).turns)
 
-    async def list_approvals(self) -> list[gateway_pb2.ApprovalRequested]:
+    async def list_approvals(self) -> list[pb.ApprovalRequested]:
         """The calls that wait for a person, oldest first."""
-        reply = await _call(self._stub.ListApprovals, gateway_pb2.ListApprovalsRequest())
-        return list(reply.approvals)
+        return list((await _call(self._stub.ListApprovals, pb.ListApprovalsRequest())).approvals)
 
     async def decide(self, approval_id: str, answer: int) -> bool:
         """Decide on a call that waits: 0 is a no, 1 a yes; more a yes with an offer for others of
         the session, the first of which is 2. False if nobody waits for it any more."""
-        request = gateway_pb2.DecideRequest(
+        request = pb.DecideRequest(
             approval_id=approval_id,
             approved=answer > 0,
             channel=self._name,
@@ -229,18 +224,18 @@ class GatewayClient:
 
     async def notices(
         self, limit: int, *, unread: bool = True, surface: str = ""
-    ) -> gateway_pb2.ListNoticesReply:
+    ) -> pb.ListNoticesReply:
         """The newest `limit` notices, newest first; with `surface` only those that it has not told
         yet."""
-        request = gateway_pb2.ListNoticesRequest(limit=limit, unread_only=unread, surface=surface)
+        request = pb.ListNoticesRequest(limit=limit, unread_only=unread, surface=surface)
         return await _call(self._stub.ListNotices, request)
 
-    async def follow_notices(self, surface: str) -> AsyncGenerator[gateway_pb2.StoredNotice, None]:
+    async def follow_notices(self, surface: str) -> AsyncGenerator[pb.StoredNotice, None]:
         """Unread notices that `surface` has not told, and then those that come.
 
         Each counts as told once the next one is asked for. Raises `WireError`.
         """
-        call = self._stub.FollowNotices(gateway_pb2.FollowNoticesRequest(surface=surface))
+        call = self._stub.FollowNotices(pb.FollowNoticesRequest(surface=surface))
         try:
             async for notice in call:
                 yield notice
@@ -253,36 +248,34 @@ class GatewayClient:
     async def mark_notices(self, surface: str = "", told: int = 0, *, read_up_to: int = 0) -> int:
         """Say up to which notice a surface has told them, and the person has read them. Returns how
         many are unread."""
-        request = gateway_pb2.MarkNoticesRequest(surface=surface, told=told, read_up_to=read_up_to)
+        request = pb.MarkNoticesRequest(surface=surface, told=told, read_up_to=read_up_to)
         return (await _call(self._stub.MarkNotices, request)).unread
 
-    async def set_reminder(
-        self, due: str, *, note_id: str = "", text: str = ""
-    ) -> gateway_pb2.Note:
+    async def set_reminder(self, due: str, *, note_id: str = "", text: str = "") -> pb.Note:
         """Set a reminder: a new one with `text`, or for the note with that id; without `due` it is
         done. Raises NOT_FOUND, and INVALID_ARGUMENT for what is no time to come."""
-        request = gateway_pb2.SetReminderRequest(
+        request = pb.SetReminderRequest(
             note_id=note_id, text=text, due=due, time_zone=self.time_zone, channel=self._name
         )
         return await _call(self._stub.SetReminder, request)
 
-    async def add_notice(self, notice: gateway_pb2.AddNoticeRequest) -> None:
+    async def add_notice(self, notice: pb.AddNoticeRequest) -> None:
         """Put what only the host knows into the person's outbox, once for its key."""
         await _call(self._stub.AddNotice, notice)
 
-    async def list_grants(self, session_id: str = "") -> list[gateway_pb2.Grant]:
+    async def list_grants(self, session_id: str = "") -> list[pb.Grant]:
         """What was allowed for more than one call, oldest first."""
-        request = gateway_pb2.ListGrantsRequest(session_id=session_id)
+        request = pb.ListGrantsRequest(session_id=session_id)
         return list((await _call(self._stub.ListGrants, request)).grants)
 
     async def withdraw_grant(self, grant_id: str) -> bool:
         """Take back what was allowed. False if it did not stand any more."""
-        request = gateway_pb2.WithdrawGrantRequest(grant_id=grant_id, channel=self._name)
+        request = pb.WithdrawGrantRequest(grant_id=grant_id, channel=self._name)
         return (await _call(self._stub.WithdrawGrant, request)).withdrawn
 
-    async def schedules(self) -> AsyncGenerator[gateway_pb2.Schedule, None]:
+    async def schedules(self) -> AsyncGenerator[pb.Schedule, None]:
         """All schedules, fetched page by page."""
-        request = gateway_pb2.ListSchedulesRequest(limit=_PAGE)
+        request = pb.ListSchedulesRequest(limit=_PAGE)
         while True:
             page = await _call(self._stub.ListSchedules, request)
             for schedule in page.schedules:
@@ -291,44 +284,37 @@ class GatewayClient:
                 return
             request.after = page.after
 
-    async def find_schedule(self, named: str) -> gateway_pb2.Schedule:
+    async def find_schedule(self, named: str) -> pb.Schedule:
         """The schedule with this id or name. Raises NOT_FOUND."""
-        request = gateway_pb2.ListSchedulesRequest(schedule=named)
+        request = pb.ListSchedulesRequest(schedule=named)
         return (await _call(self._stub.ListSchedules, request)).schedules[0]
 
-    async def create_schedule(
-        self, request: gateway_pb2.CreateScheduleRequest
-    ) -> gateway_pb2.Schedule:
+    async def create_schedule(self, request: pb.CreateScheduleRequest) -> pb.Schedule:
         return await _call(self._stub.CreateSchedule, request)
 
-    async def change_schedule(
-        self, request: gateway_pb2.ChangeScheduleRequest
-    ) -> gateway_pb2.Schedule:
+    async def change_schedule(self, request: pb.ChangeScheduleRequest) -> pb.Schedule:
         return await _call(self._stub.ChangeSchedule, request)
 
-    async def delete_schedule(self, schedule: str) -> gateway_pb2.Schedule:
+    async def delete_schedule(self, schedule: str) -> pb.Schedule:
         """Delete a schedule; returns what it was."""
-        request = gateway_pb2.DeleteScheduleRequest(schedule=schedule)
+        request = pb.DeleteScheduleRequest(schedule=schedule)
         return (await _call(self._stub.DeleteSchedule, request)).schedule
 
-    async def run_schedule(self, schedule: str) -> gateway_pb2.ScheduleRun:
+    async def run_schedule(self, schedule: str) -> pb.ScheduleRun:
         """Begin a run now."""
-        request = gateway_pb2.RunScheduleRequest(schedule=schedule)
-        return await _call(self._stub.RunSchedule, request)
+        return await _call(self._stub.RunSchedule, pb.RunScheduleRequest(schedule=schedule))
 
-    async def schedule_runs(
-        self, request: gateway_pb2.ListScheduleRunsRequest
-    ) -> list[gateway_pb2.ScheduleRun]:
+    async def schedule_runs(self, request: pb.ListScheduleRunsRequest) -> list[pb.ScheduleRun]:
         """What became of its slots, newest first."""
         return list((await _call(self._stub.ListScheduleRuns, request)).runs)
 
-    async def answer_call(self, request: gateway_pb2.AnswerCallRequest) -> bool:
+    async def answer_call(self, request: pb.AnswerCallRequest) -> bool:
         """Give a turn what a tool of this client gave back. False if it no longer waits for it."""
         return (await _call(self._stub.AnswerCall, request)).accepted
 
     async def write_file(self, path: str, data: bytes) -> None:
         """Write a file into /shared; one that is there already is replaced."""
-        request = gateway_pb2.WriteFileRequest(path=path, overwrite=True)
+        request = pb.WriteFileRequest(path=path, overwrite=True)
         for begin in range(0, max(len(data), 1), _PIECE_BYTES):
             request.offset, request.data = begin, data[begin : begin + _PIECE_BYTES]
             request.last = begin + _PIECE_BYTES >= len(data)
@@ -337,24 +323,20 @@ class GatewayClient:
     async def cancel_turn(self, turn_id: str) -> bool:
         """Cancel a turn, whose stream then ends with a failed event. False if it was not
         running."""
-        request = gateway_pb2.CancelTurnRequest(turn_id=turn_id)
-        reply = await _call(self._stub.CancelTurn, request)
-        return reply.cancelled
+        return (await _call(self._stub.CancelTurn, pb.CancelTurnRequest(turn_id=turn_id))).cancelled
 
-    async def list_tools(self) -> list[gateway_pb2.ToolDescription]:
+    async def list_tools(self) -> list[pb.ToolDescription]:
         """The tools that the model is offered."""
-        reply = await _call(self._stub.ListTools, gateway_pb2.ListToolsRequest())
-        return list(reply.tools)
+        return list((await _call(self._stub.ListTools, pb.ListToolsRequest())).tools)
 
-    async def resolve_model(self, model: str = "") -> gateway_pb2.ResolveModelReply:
+    async def resolve_model(self, model: str = "") -> pb.ResolveModelReply:
         """Which model `model` means, and which providers can answer.
 
         Raises INVALID_ARGUMENT or FAILED_PRECONDITION for one that cannot answer.
         """
-        request = gateway_pb2.ResolveModelRequest(model=model)
-        return await _call(self._stub.ResolveModel, request)
+        return await _call(self._stub.ResolveModel, pb.ResolveModelRequest(model=model))
 
-    async def usage(self, request: gateway_pb2.GetUsageRequest) -> gateway_pb2.GetUsageReply:
+    async def usage(self, request: pb.GetUsageRequest) -> pb.GetUsageReply:
         """What requests to models took, and the state of the budgets."""
         return await _call(self._stub.GetUsage, request)
 
@@ -366,13 +348,13 @@ class GatewayClient:
         *,
         may_ask: bool = False,
         approval_id: str = "",
-    ) -> gateway_pb2.CallToolReply:
+    ) -> pb.CallToolReply:
         """Call one tool without a model. The tool has its own time limit.
 
         Where a person has to allow the call, the reply has an `approval` if it `may_ask`; with its
         `approval_id` the same call runs once they have.
         """
-        request = gateway_pb2.CallToolRequest(
+        request = pb.CallToolRequest(
             name=name,
             arguments_json=arguments_json,
             session_id=session_id,
@@ -382,9 +364,7 @@ class GatewayClient:
         )
         return await _call(self._stub.CallTool, request, None)
 
-    async def notes(
-        self, request: gateway_pb2.ListNotesRequest
-    ) -> AsyncGenerator[gateway_pb2.Note, None]:
+    async def notes(self, request: pb.ListNotesRequest) -> AsyncGenerator[pb.Note, None]:
         """All notes that match `request`, newest first, fetched page by page.
 
         Sets the limit and the cursor of `request`.
@@ -393,27 +373,25 @@ class GatewayClient:
             for note in page.notes:
                 yield note
 
-    async def list_notes(self, request: gateway_pb2.ListNotesRequest) -> gateway_pb2.ListNotesReply:
+    async def list_notes(self, request: pb.ListNotesRequest) -> pb.ListNotesReply:
         """One page of notes; see `notes`."""
         return await _call(self._stub.ListNotes, request)
 
-    async def search_notes(
-        self, request: gateway_pb2.SearchNotesRequest
-    ) -> gateway_pb2.SearchNotesReply:
+    async def search_notes(self, request: pb.SearchNotesRequest) -> pb.SearchNotesReply:
         """The notes that match best, and warnings about the search."""
         return await _call(self._stub.SearchNotes, request)
 
-    async def get_note(self, note_id: str, *, for_model: bool = False) -> gateway_pb2.Note:
+    async def get_note(self, note_id: str, *, for_model: bool = False) -> pb.Note:
         """A note as it is stored, or as a model is shown it. Raises NOT_FOUND."""
-        request = gateway_pb2.GetNoteRequest(note_id=note_id, for_model=for_model)
+        request = pb.GetNoteRequest(note_id=note_id, for_model=for_model)
         return await _call(self._stub.GetNote, request)
 
-    async def save_note(self, text: str, tags: list[str], link: str) -> gateway_pb2.SaveNoteReply:
+    async def save_note(self, text: str, tags: list[str], link: str) -> pb.SaveNoteReply:
         """Save `text`. It is saved only if the reply has a note id."""
-        request = gateway_pb2.SaveNoteRequest(text=text, tags=tags, link=link, channel=self._name)
+        request = pb.SaveNoteRequest(text=text, tags=tags, link=link, channel=self._name)
         return await _call(self._stub.SaveNote, request)
 
-    async def edit_note(self, request: gateway_pb2.EditNoteRequest) -> gateway_pb2.Note:
+    async def edit_note(self, request: pb.EditNoteRequest) -> pb.Note:
         """Edit a note and return its new version. Sets the channel of `request`.
 
         Raises NOT_FOUND, and CONFLICT if the note has another version than expected.
@@ -424,12 +402,10 @@ class GatewayClient:
     async def delete_note(self, note_id: str, expected_version: int = 0) -> None:
         """Erase a note with all its versions. Raises NOT_FOUND, and CONFLICT if the note has
         another version than expected; 0: any."""
-        request = gateway_pb2.DeleteNoteRequest(note_id=note_id, expected_version=expected_version)
+        request = pb.DeleteNoteRequest(note_id=note_id, expected_version=expected_version)
         await _call(self._stub.DeleteNote, request)
 
-    async def changes(
-        self, request: gateway_pb2.ListChangesRequest
-    ) -> AsyncGenerator[gateway_pb2.Change, None]:
+    async def changes(self, request: pb.ListChangesRequest) -> AsyncGenerator[pb.Change, None]:
         """All changes that match `request`; see `notes`."""
         async for page in _pages(self._stub.ListChanges, request):
             for change in page.changes:
@@ -437,13 +413,13 @@ class GatewayClient:
 
     async def undo_change(
         self, note_id: str, expected_version: int, *, may_forget: bool
-    ) -> gateway_pb2.UndoChangeReply:
+    ) -> pb.UndoChangeReply:
         """Undo the last change of a note.
 
         Raises NOT_FOUND and CONFLICT, and FAILED_PRECONDITION if this would forget the note and
         `may_forget` is false.
         """
-        request = gateway_pb2.UndoChangeRequest(
+        request = pb.UndoChangeRequest(
             note_id=note_id,
             expected_version=expected_version,
             may_forget=may_forget,
@@ -453,17 +429,17 @@ class GatewayClient:
 
     async def turn_diff(
         self, session_id: str, turn_id: str = "", path: str = ""
-    ) -> gateway_pb2.TurnDiffReply:
+    ) -> pb.TurnDiffReply:
         """What a turn changed in projects; without `turn_id` the session's last one that did."""
-        request = gateway_pb2.TurnDiffRequest(session_id=session_id, turn_id=turn_id, path=path)
+        request = pb.TurnDiffRequest(session_id=session_id, turn_id=turn_id, path=path)
         return await _call(self._stub.TurnDiff, request, _ADMIN_S)
 
     async def undo_files(
         self, session_id: str, turn_id: str = "", *, asked: bool = False, paths: Iterable[str] = ()
-    ) -> gateway_pb2.UndoFilesReply:
+    ) -> pb.UndoFilesReply:
         """Put back what a turn changed in projects; if a person was `asked`, also what others may
         have changed. Raises FAILED_PRECONDITION while a turn runs there."""
-        request = gateway_pb2.UndoFilesRequest(
+        request = pb.UndoFilesRequest(
             session_id=session_id,
             turn_id=turn_id,
             not_only_tools=asked,
@@ -472,71 +448,68 @@ class GatewayClient:
         )
         return await _call(self._stub.UndoFiles, request, _ADMIN_S)
 
-    async def review_memory(self, stale_days: int, limit: int) -> gateway_pb2.ReviewMemoryReply:
+    async def review_memory(self, stale_days: int, limit: int) -> pb.ReviewMemoryReply:
         """Up to `limit` pairs of notes that say nearly the same, and up to `limit` stale notes."""
-        request = gateway_pb2.ReviewMemoryRequest(stale_days=stale_days, limit=limit)
+        request = pb.ReviewMemoryRequest(stale_days=stale_days, limit=limit)
         return await _call(self._stub.ReviewMemory, request, _REVIEW_S)
 
-    async def memory_statistics(self) -> gateway_pb2.MemoryStatisticsReply:
+    async def memory_statistics(self) -> pb.MemoryStatisticsReply:
         """What the memory holds, and its state."""
-        request = gateway_pb2.MemoryStatisticsRequest()
-        return await _call(self._stub.MemoryStatistics, request, _ADMIN_S)
+        return await _call(self._stub.MemoryStatistics, pb.MemoryStatisticsRequest(), _ADMIN_S)
 
     async def reembed_memory(self) -> int:
         """Recompute all vectors in the background. Returns the number of passages."""
-        request = gateway_pb2.ReembedMemoryRequest()
-        return (await _call(self._stub.ReembedMemory, request, _ADMIN_S)).passages
+        return (await _call(self._stub.ReembedMemory, pb.ReembedMemoryRequest(), _ADMIN_S)).passages
 
     async def set_memory_token(self) -> None:
         """Let the guest try the token that egress has for the upstream "memory-next"; raises
         `WireError` if the memory server does not accept it."""
-        request = gateway_pb2.SetMemoryTokenRequest()
-        await _call(self._stub.SetMemoryToken, request, _ADMIN_S)
+        await _call(self._stub.SetMemoryToken, pb.SetMemoryTokenRequest(), _ADMIN_S)
 
     async def set_provider_key(self, provider: str, missing: str) -> None:
         """Tell the guest whether egress has a key for a model's provider: why not, or nothing."""
-        request = gateway_pb2.SetProviderKeyRequest(provider=provider, missing=missing)
+        request = pb.SetProviderKeyRequest(provider=provider, missing=missing)
         await _call(self._stub.SetProviderKey, request)
 
-    async def set_peers(self, peers: gateway_pb2.SetPeersRequest) -> None:
+    async def set_peers(self, peers: pb.SetPeersRequest) -> None:
         """Tell the guest where the guests beside it are. Only the runner may."""
         await _call(self._stub.SetPeers, peers)
 
-    async def back_up_memory(self) -> gateway_pb2.BackupMemoryReply:
+    async def back_up_memory(self) -> pb.BackupMemoryReply:
         """Write a consistent, checked copy of the memory into the workspace."""
-        return await _call(self._stub.BackupMemory, gateway_pb2.BackupMemoryRequest(), _BACKUP_S)
+        return await _call(self._stub.BackupMemory, pb.BackupMemoryRequest(), _BACKUP_S)
 
     async def read_backup(self, name: str) -> AsyncGenerator[bytes, None]:
         """The content of a backup that `back_up_memory` has made, in parts."""
-        call = self._stub.ReadBackup(gateway_pb2.ReadBackupRequest(name=name))
+        call = self._stub.ReadBackup(pb.ReadBackupRequest(name=name))
         try:
-            while isinstance(part := await _part(call.read()), gateway_pb2.BackupPart):
+            while isinstance(part := await _part(call.read()), pb.BackupPart):
                 yield part.data
         finally:
             call.cancel()
 
     async def remove_backup(self, name: str) -> None:
         """Remove a backup that `back_up_memory` has made from the workspace."""
-        await _call(self._stub.RemoveBackup, gateway_pb2.RemoveBackupRequest(name=name))
+        await _call(self._stub.RemoveBackup, pb.RemoveBackupRequest(name=name))
 
-    async def export_memory(self) -> AsyncGenerator[gateway_pb2.ExportMemoryReply, None]:
+    async def export_memory(self) -> AsyncGenerator[pb.ExportMemoryReply, None]:
         """Everything in the user's memory, in parts of whole lines."""
-        call = self._stub.ExportMemory(gateway_pb2.ExportMemoryRequest())
+        call = self._stub.ExportMemory(pb.ExportMemoryRequest())
         try:
-            while isinstance(part := await _part(call.read()), gateway_pb2.ExportMemoryReply):
+            while isinstance(part := await _part(call.read()), pb.ExportMemoryReply):
                 yield part
         finally:
             call.cancel()
 
-    async def import_memory(self, lines: bytes, *, dry_run: bool) -> gateway_pb2.ImportMemoryReply:
+    async def import_memory(self, lines: bytes, *, dry_run: bool) -> pb.ImportMemoryReply:
         """Import lines of an export, of which the first is its header."""
-        request = gateway_pb2.ImportMemoryRequest(lines=lines, dry_run=dry_run)
+        request = pb.ImportMemoryRequest(lines=lines, dry_run=dry_run)
         return await _part(self._stub.ImportMemory(request))
 
 
 async def _to_outcome(
-    call: "grpc.aio.UnaryStreamCall[Any, gateway_pb2.TurnEvent]",
-) -> AsyncGenerator[gateway_pb2.TurnEvent, None]:
+    call: "grpc.aio.UnaryStreamCall[Any, pb.TurnEvent]",
+) -> AsyncGenerator[pb.TurnEvent, None]:
     try:
         async for event in call:
             yield event
@@ -557,7 +530,7 @@ async def _call(
 
 async def _pages(
     rpc: Callable[..., Awaitable[_P]],
-    request: gateway_pb2.ListNotesRequest | gateway_pb2.ListChangesRequest,
+    request: pb.ListNotesRequest | pb.ListChangesRequest,
 ) -> AsyncGenerator[_P, None]:
     request.limit = _PAGE
     while True:
