@@ -62,8 +62,7 @@ class Agents:
             return channel
 
     async def forget(self, user_id: str, channel: grpc.aio.Channel) -> bool:
-        """Do not use `channel` any more; the next call gets another one. Returns whether this was
-        the first call to find that."""
+        """Use `channel` no more. Returns whether this was the first call to find that."""
         async with self._locks[user_id]:
             known = self._connections.get(user_id)
             first = known is not None and known[1] is channel

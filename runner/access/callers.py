@@ -275,8 +275,7 @@ class Callers:
         return CallChannel(begin)
 
     def call(self, caller: Caller, user_id: str, method: Method, request: Message) -> "Replies":
-        """A call of `method`, of which nothing was sent yet. Raises `WireError`
-        (PERMISSION_DENIED)."""
+        """A call of which nothing was sent yet. Raises `WireError` (PERMISSION_DENIED)."""
         caller.check_user(user_id)
         method.check(caller.scopes)
         request = method.through(caller.channel, caller.scopes, request)
@@ -289,8 +288,7 @@ class Callers:
         return self._large[caller.key]
 
     def begin(self, caller: Caller, stop: Callable[[], object]) -> _Running:
-        """Count a call, which `stop` ends when its caller is not let in any more. Say `done` when
-        it has ended.
+        """Count a call until `done`; `stop` ends it when its caller is not let in any more.
 
         Raises `WireError`: why they are not let in, and RESOURCE_EXHAUSTED if too many calls run.
         """

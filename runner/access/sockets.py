@@ -45,8 +45,7 @@ def check_files(section: str, settings: AccessSettings | ServeSettings) -> None:
 
 
 def check_settings(settings: ServeSettings, access: AccessSettings) -> None:
-    """Check what the settings name, and that nothing is served in clear to other machines. Changes
-    nothing. Raises `ConfigError`."""
+    """Check what the settings name, and that others are served by TLS. Raises `ConfigError`."""
     if not any((settings.listen, settings.socket, access.listen, access.socket)):
         raise ConfigError(
             Code.FAILED_PRECONDITION,
@@ -94,8 +93,7 @@ def is_local(host: str) -> bool:
 
 
 def expiry(section: str, settings: AccessSettings | ServeSettings) -> datetime | None:
-    """When the certificate expires; None without one. Raises `ConfigError` if it is not valid now,
-    or the key is not its own."""
+    """When the certificate expires, if there is one. Raises `ConfigError` if it is not usable."""
     certificate, key = settings.certificate, settings.key
     if certificate is None or key is None:
         return None
@@ -221,8 +219,7 @@ def open_to_group(section: str, socket: Path, group: str) -> None:
 def read_pem(section: str, name: str, path: Path) -> bytes:
     """The content of the file that `[section] name` names.
 
-    Raises `ConfigError` if it is no PEM file or cannot be read, and for a key that every account
-    can read.
+    Raises `ConfigError` if it is no readable PEM file, or a key that every account can read.
     """
     fix = f"ls -l {path}; it must be a PEM file that this account can read"
     because = f"[{section}] {name} names it: "

@@ -107,8 +107,7 @@ class Tokens:
         create_tree(self._root, (DIRECTORY,))
 
     def all(self) -> tuple[Token, ...]:
-        """All tokens as they are now, also expired ones. Raises `HostError` (DATA_LOSS) if the file
-        is damaged."""
+        """All tokens, also expired ones. Raises `HostError` (DATA_LOSS) for a damaged file."""
         try:
             found = self._file.stat()
         except FileNotFoundError:
@@ -133,8 +132,7 @@ class Tokens:
     ) -> tuple[Token, str]:
         """A new token and its secret, which is kept nowhere.
 
-        Raises `HostError` for a bad name (INVALID_ARGUMENT) and for one that is taken
-        (ALREADY_EXISTS).
+        Raises `HostError` for a bad name (INVALID_ARGUMENT) or a taken one (ALREADY_EXISTS).
         """
         if not re.fullmatch(_NAME, name, re.ASCII):
             raise HostError(

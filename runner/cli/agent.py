@@ -167,8 +167,7 @@ def ask_host(options: Options, question: Callable[[ControlClient], Awaitable[_T]
 
 
 def start_command(options: Options, config: Config) -> str:
-    """The command that starts the user's host: in the tier that the command line names, else in the
-    one that was used last."""
+    """The command that starts the user's host in the tier in use; see `tier_in_use`."""
     tier = tier_in_use(options, config)
     if installed(tier).insecure:
         return options.command("start", "--detach", insecure=True)
@@ -224,9 +223,8 @@ async def find_session(
 async def session_to_use(agent: GatewayClient, given: str | None, *, last: bool) -> str:
     """The id of the session in which a conversation goes on; empty for a new one.
 
-    That is the one that was used last, or the one that `given` names, which is begun if there is
-    none: with `given` as its id, or as its title where it cannot be an id. Raises `WireError` if
-    several match.
+    That is the `last` one, or the one that `given` names, which is begun if there is none: with
+    `given` as its id, or else as its title. Raises `WireError` if several match.
     """
     if last:
         listed = await agent.list_sessions(1)

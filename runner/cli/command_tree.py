@@ -172,8 +172,7 @@ def to_complete(environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def complete(app: typer.Typer) -> int:
-    """Answer a shell and return the exit code that it expects. Nothing else is written: what goes
-    wrong completes nothing."""
+    """Answer a shell; returns the exit code that it expects. What goes wrong completes nothing."""
     from typer._completion_classes import completion_init
 
     completion_init()
@@ -196,8 +195,7 @@ def user_names(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def session_ids(context: typer.Context, incomplete: str) -> list[str]:
-    """The latest sessions of a running agent. Only ids, because titles are text of others, which a
-    shell would have to read."""
+    """The latest sessions of a running agent: ids alone, as no shell should read others' titles."""
     import asyncio
 
     from runner.cli.agent import connect

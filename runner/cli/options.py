@@ -99,11 +99,9 @@ def program() -> str:
 
 
 def for_the_same(text: str, words: Sequence[str]) -> str:
-    """`text`, with the options of the command line `words` that its commands need, and with what
-    starts this program.
+    """`text`, whose commands get what starts this program, and the options of `words` they need.
 
-    `words` must have its options in front. Without the user, `runner stop` in a message could stop
-    somebody else's agent.
+    `words` has its options in front. Without the user `runner stop` could stop another's agent.
     """
     given: list[tuple[str, list[str]]] = []
     left = iter(words)
@@ -163,8 +161,7 @@ class Options:
         return self.load_settings().config
 
     def load_settings(self, draft: str | None = None) -> "LoadedSettings":
-        """The same with where each comes from. With `draft`, as if the file that `config_file`
-        names held that."""
+        """The same with where each comes from; as if `config_file` held the `draft`, if given."""
         if self.connect is not None:
             raise ConfigError(
                 Code.FAILED_PRECONDITION,
@@ -250,8 +247,7 @@ class Options:
 
 
 def warn_unconfined(config: "Config", options: Options) -> None:
-    """Say on standard error what is confined in the process tier and what is not; once, and not
-    where that tier was used last."""
+    """Say what the process tier confines and what not, unless it was the tier used last."""
     from runner.tiers.drivers import tier_of
 
     if tier_of(config).insecure:

@@ -259,8 +259,7 @@ def brief_session(session_id: str) -> str:
 
 
 def session_shape(current: str = "", *, brief: bool = False) -> Shape[gateway_pb2.Session]:
-    """Sessions. `*` marks the `current` one; with `brief`, ids are cut to a beginning that commands
-    accept."""
+    """Sessions. `*` marks the `current` one; `brief` ids are beginnings that commands accept."""
 
     columns: dict[str, Callable[[gateway_pb2.Session], str | Text]] = {
         " ": lambda session: "*" if session.session_id == current else "",
@@ -365,8 +364,7 @@ def confirm(question: str, *, what: str, command: str) -> None:
     """Ask on the terminal whether to do `what`, such as "forget these notes"; return only if the
     answer is yes. `command` does it without asking.
 
-    Raises `WireError`: FAILED_PRECONDITION without a terminal; CANCELLED for no, for Ctrl-C and at
-    the end of the input.
+    Raises `WireError`: FAILED_PRECONDITION without a terminal, CANCELLED for anything but a yes.
     """
     if not sys.stdin.isatty():
         raise WireError(

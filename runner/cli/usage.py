@@ -37,8 +37,7 @@ _MONEY: Final = "_usd"
 def show_usage(options: Options, by: str, since: str, *, everybody: bool, json: bool) -> None:
     """Print what requests took since a day, by day, session, model or kind.
 
-    With `everybody`, print what the users whose agents run took. Raises `typer.BadParameter` for a
-    `since` that is no day.
+    With `everybody`, of each user whose agent runs. Raises `typer.BadParameter` for a bad `since`.
     """
     first = first_day(since)
     if everybody:

@@ -26,8 +26,7 @@ async def take(
     made: gateway_pb2.BackupMemoryReply,
     target: Path,
 ) -> None:
-    """Bring the backup that was `made` to `target`, completely or not at all, readable only for us.
-    The workspace has it no more.
+    """Move the backup that was `made` to `target`, completely or not at all, readable only for us.
 
     Raises `WireError`; once `target` is there, with its name.
     """
@@ -60,8 +59,7 @@ async def take(
 async def _content(
     agent: GatewayClient, workspace: Workspace, name: str
 ) -> AsyncGenerator[bytes, None]:
-    """From the file, or from an agent whose files are on another machine. Either could send
-    anything."""
+    """From the file, or from an agent on another machine. Either could send anything."""
     if not workspace.here:
         async for block in agent.read_backup(name):
             yield block

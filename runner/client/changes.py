@@ -14,8 +14,7 @@ _PUT_BACK: Final[Mapping[str, str]] = {"added": "made again", "deleted": "remove
 
 
 def told(files: pb.FileChanges) -> str:
-    """One line: `changed 3 files, +40 −12: api/a.py, api/b.py, …`; empty where there is nothing to
-    tell."""
+    """`changed 3 files, +40 −12: api/a.py, api/b.py, …`; empty where there is nothing to tell."""
     why = visible_name(files.uncounted)
     if not files.files:
         return f"changes to files are not counted: {why}" if why else ""

@@ -123,8 +123,7 @@ class GatewayClient:
         return list((await _call(self._stub.ListSessions, request)).sessions)
 
     async def get_session(self, session_id: str, limit: int) -> pb.SessionHistory:
-        """A session with its last `limit` events, in as many calls as that takes. Raises
-        NOT_FOUND."""
+        """A session with its last `limit` events, in several calls if need be. Raises NOT_FOUND."""
         request = pb.GetSessionRequest(session_id=session_id, limit=limit)
         history = await _call(self._stub.GetSession, request)
         while history.before and len(history.events) < limit:
@@ -164,11 +163,9 @@ class GatewayClient:
         return await _call(self._stub.GetTurnContext, request)
 
     async def start_turn(self, request: pb.StartTurnRequest) -> pb.Turn:
-        """Start a turn, which goes on whether anybody follows it or not. Sets the channel of
-        `request`.
+        """Start a turn, which goes on unfollowed, too. Sets the channel of `request`.
 
-        Raises ALREADY_EXISTS for a turn id that was used before, and CONFLICT if another turn runs
-        in the session.
+        Raises ALREADY_EXISTS for a used turn id, and CONFLICT if another turn runs in the session.
         """
         request.channel = self._name
         request.time_zone = request.time_zone or self.time_zone
@@ -178,8 +175,7 @@ class GatewayClient:
         """Yield the events of a turn from the index `after` on; the last one says how it ended:
         completed, incomplete or failed.
 
-        Leaving the iteration leaves the turn alone. Raises NOT_FOUND, and `GatewayLost` if the
-        stream ends early.
+        Leaving leaves the turn alone. Raises NOT_FOUND, and `GatewayLost` if the stream ends early.
         """
         request = pb.FollowTurnRequest(turn_id=turn_id, after=after)
         async with aclosing(_to_outcome(self._stub.FollowTurn(request))) as events:
@@ -202,8 +198,7 @@ class GatewayClient:
     async def list_turns(
         self, session_id: str = "", *, running_only: bool = False
     ) -> list[pb.Turn]:
-        """Turns that run and those that ended lately, newest first; of all sessions if
-        `session_id` is empty."""
+        """Turns that run or ended lately, newest first, of this session, or (empty) of all."""
         request = pb.ListTurnsRequest(session_id=session_id, running_only=running_only)
         return list((await _call(self._stub.ListTurns, request)).turns)
 
@@ -225,8 +220,7 @@ class GatewayClient:
     async def notices(
         self, limit: int, *, unread: bool = True, surface: str = ""
     ) -> pb.ListNoticesReply:
-        """The newest `limit` notices, newest first; with `surface` only those that it has not told
-        yet."""
+        """The newest notices, newest first; with `surface` those that it has not told yet."""
         request = pb.ListNoticesRequest(limit=limit, unread_only=unread, surface=surface)
         return await _call(self._stub.ListNotices, request)
 
@@ -246,8 +240,7 @@ class GatewayClient:
             call.cancel()
 
     async def mark_notices(self, surface: str = "", told: int = 0, *, read_up_to: int = 0) -> int:
-        """Say up to which notice a surface has told them, and the person has read them. Returns how
-        many are unread."""
+        """Say up to which notice they were told and read. Returns how many are unread."""
         request = pb.MarkNoticesRequest(surface=surface, told=told, read_up_to=read_up_to)
         return (await _call(self._stub.MarkNotices, request)).unread
 
@@ -321,8 +314,7 @@ class GatewayClient:
             request.upload_id = (await _call(self._stub.WriteFile, request)).upload_id
 
     async def cancel_turn(self, turn_id: str) -> bool:
-        """Cancel a turn, whose stream then ends with a failed event. False if it was not
-        running."""
+        """Cancel a turn, which then ends as failed. False if it was not running."""
         return (await _call(self._stub.CancelTurn, pb.CancelTurnRequest(turn_id=turn_id))).cancelled
 
     async def list_tools(self) -> list[pb.ToolDescription]:
@@ -416,8 +408,7 @@ class GatewayClient:
     ) -> pb.UndoChangeReply:
         """Undo the last change of a note.
 
-        Raises NOT_FOUND and CONFLICT, and FAILED_PRECONDITION if this would forget the note and
-        `may_forget` is false.
+        Raises NOT_FOUND, CONFLICT, and FAILED_PRECONDITION if it must forget the note and may not.
         """
         request = pb.UndoChangeRequest(
             note_id=note_id,

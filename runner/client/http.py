@@ -48,8 +48,7 @@ def over_http(
     to one that does not prove to be `server_name` by a certificate of the authority `certificate`
     (empty: those that the world trusts).
 
-    Calls raise `WireError`: `GatewayLost` if the connection is gone, FAILED_PRECONDITION for a
-    server that is another one.
+    Calls raise `GatewayLost` if the connection is gone, FAILED_PRECONDITION for another server.
     """
     path = address.removeprefix("unix:") if address.startswith("unix:") else None
     transport = httpx2.AsyncHTTPTransport(
@@ -82,8 +81,7 @@ def over_http(
 
 
 class _Replies:
-    """Replies as they come, of which one at most is read ahead. A task reads them, so that the
-    call can be ended from anywhere."""
+    """Replies as they come, one at most ahead, read by a task that can be ended from anywhere."""
 
     def __init__(self, messages: AsyncGenerator[Message, None]) -> None:
         self._messages = messages

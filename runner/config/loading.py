@@ -61,8 +61,8 @@ class LoadedSettings:
     sources: Mapping[Key, str]
 
     def origin(self, key: Key, user_id: str) -> Key | None:
-        """The key that decides a setting for a user: of the user's own section, or the general
-        one; None for a default."""
+        """The key that decides a setting for a user: of the user's own section, or the general one;
+        None for a default."""
         own = ("users", user_id, *key)
         return next((each for each in (own, key) if each in self.sources), None)
 
@@ -139,8 +139,7 @@ def own_file() -> Path:
 
 
 def find_file(file: Path | None, environ: Mapping[str, str]) -> Path | None:
-    """The configuration file that is read, or None. Raises `ConfigError` for one that is named and
-    missing."""
+    """The file that is read, or None. Raises `ConfigError` for one that is named and missing."""
     if file is not None:
         return _existing(file, "--config")
     if named := environ.get(ENV_CONFIG):
@@ -229,8 +228,7 @@ def leaves(table: Mapping[str, Any], prefix: Key = ()) -> list[tuple[Key, object
 
 
 def _env_key(name: str) -> Key:
-    """The setting that an environment variable sets. In a free table the rest of it is one name, as
-    it is written."""
+    """The setting that a variable sets; in a free table the rest is one name, as it is written."""
     parts = name.removeprefix(ENV_PREFIX).split("__")
     key: Key = ()
     while parts and not is_free(lookup(Config, key)):
@@ -256,8 +254,7 @@ def _located(key: Key, value: object, directory: Path) -> object:
 
 
 def _from_text(key: Key, text: str) -> object:
-    """Parse an environment variable or option. Invalid text is returned as it is, for validation
-    to refuse."""
+    """Parse a variable or an option. Invalid text stays as it is, for validation to refuse."""
     types = _types(key)
     if tuple in types:
         return [part.strip() for part in text.split(",") if part.strip()]

@@ -128,8 +128,7 @@ def _laid_over(general: dict[str, Any], own: Any) -> Any:
 
 
 def _keep_keys_apart(agent: Any, general: Any, own: Any) -> None:
-    """Take the general key out of a user's section that names a key of its own, or another server:
-    a key belongs to one address."""
+    """Take the general key from a user with their own, or another server: it is for one address."""
     if not (isinstance(agent, dict) and isinstance(own, dict)):
         return
     if any(map(own.get, KEY_SETTINGS)) or _server(agent) != _server(_plain(general)):

@@ -22,8 +22,7 @@ _ALL_UIDS: Final = 2**32 - 1
 
 
 def workspace_around(path: Path, roots: Iterable[Path] = ()) -> Path | None:
-    """The workspace, or the directory of workspaces among `roots`, in which `path` lies: by its
-    name, or where its links lead."""
+    """The workspace, or the one of `roots`, in which `path` lies by its name or by its links."""
     known = {os.path.realpath(root) for root in roots}
     for named in (os.path.abspath(path), os.path.realpath(path)):  # noqa: PTH100 - lexical
         for parent in Path(named).parents:

@@ -57,8 +57,7 @@ def servers(
     container: ContainerSettings,
     environ: Mapping[str, str],
 ) -> list[Finding]:
-    """Whether egress reaches the servers of this host from its container; for that of the memory
-    see `runner.doctor.memory`."""
+    """Whether egress reaches this host's servers; for the memory's see `runner.doctor.memory`."""
     found = unreachable_servers(settings, user_id, container, environ)
     return [warning("servers", *each) for each in found if not each[0].startswith("memory.")]
 

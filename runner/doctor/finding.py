@@ -49,8 +49,7 @@ def refused(name: str, error: WireError) -> Finding:
 
 
 def check(name: str) -> Callable[[Callable[_P, str | Finding]], Callable[_P, Finding]]:
-    """Make a check of a function: a text that it returns is well, and an error that it raises a
-    problem."""
+    """Make a check of a function: a text that it returns is well, an error a problem."""
 
     def checking(look: Callable[_P, str | Finding]) -> Callable[_P, Finding]:
         @wraps(look)

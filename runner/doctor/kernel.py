@@ -44,8 +44,7 @@ def user_namespaces(root: Path = ROOT, *, privileged: bool | None = None) -> Fin
 
 
 def bubblewrap(found: Bubblewrap | None = None, *, needed: bool) -> Finding:
-    """Whether bubblewrap works, by running it. `needed`: the shell of the configured tier runs
-    in it."""
+    """Whether bubblewrap works, by running it. `needed`: the configured tier's shell runs in it."""
     what, fix = (found or Bubblewrap()).trial
     if not what:
         return ok("bubblewrap", "works")

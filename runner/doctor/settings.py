@@ -192,8 +192,7 @@ def reranker(
     environ: Mapping[str, str],
     installed: Callable[[str], object | None] = find_spec,
 ) -> list[Finding]:
-    """Whether the reranker can be loaded without a network, where one is configured. Does not load
-    it."""
+    """Whether a configured reranker can be loaded without a network. Does not load it."""
     if not (model := located(embedder.reranker)) or embedder.backend == "none":
         return []
     missing = [library for library in _LIBRARIES[ANY_MODEL] if installed(library) is None]

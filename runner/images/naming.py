@@ -30,8 +30,7 @@ USUAL_ROLES: Final = (ImageRole.AGENT, ImageRole.SHELL, ImageRole.EGRESS, ImageR
 
 
 def image_name(images: str, role: ImageRole) -> str:
-    """The name that drivers look for, with the version. `images` is the setting
-    `container.images`."""
+    """The name that drivers look for, with the version; `images`: `container.images`."""
     return f"{images}-{role}:{installed_version('oxydra')}"
 
 

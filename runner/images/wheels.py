@@ -105,8 +105,7 @@ class Pip:
             self._python = str(scratch / "pip/bin/python")
 
     def wheel(self, directory: Path, *wanted: str) -> None:
-        """Put the wheels of `wanted` into `directory`. Raises `TierError` (INTERNAL) with pip's
-        last lines."""
+        """Put the wheels of `wanted` into `directory`. Raises `TierError` with pip's last lines."""
         pip = [self._python, "-P", "-m", "pip", "--disable-pip-version-check"]
         run_program(
             [*pip, "wheel", "--wheel-dir", str(directory), *wanted],

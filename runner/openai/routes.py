@@ -147,8 +147,7 @@ Handler = Callable[[Request, Caller, GatewayClient], Awaitable[Response]]
 
 @dataclass(repr=False, eq=False)
 class OpenAI:
-    """Serves the users of one host. `caller` says who makes a request, by its token, or
-    raises."""
+    """Serves the users of one host. `caller` says by its token who makes a request."""
 
     callers: Callers
     caller: Callable[[Request], Caller]

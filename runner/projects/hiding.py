@@ -68,8 +68,7 @@ def _refused(path: PurePosixPath, why: str) -> WorkspaceError:
 def rows(
     home: Path, virtual: str, where: Path, directory: int, covered: Covered, walls: Iterable[str]
 ) -> Iterator[BoundMount]:
-    """The rows for a project at `virtual`, of which drivers mount `where`. `home` is the workspace,
-    in which what is empty is made.
+    """The rows for a project at `virtual`, of which drivers mount `where`; `home`: the workspace.
 
     Directories on the way are mounts of their own, unless they lie in one of the `walls`: who can
     rename one takes along what is mounted in it, and its name is free.
@@ -126,8 +125,7 @@ def require_covered(projects: Sequence[OpenProject]) -> None:
 
 @contextlib.contextmanager
 def _told(event: asyncio.Event, paths: Iterable[Path]) -> Iterator[None]:
-    """Set `event` whenever something comes or goes beside one of `paths`, as far as the kernel
-    tells."""
+    """Set `event` when something comes or goes beside one of `paths`, if the kernel tells."""
     libc = ctypes.CDLL(None, use_errno=True)
     if (watch := libc.inotify_init1(_FLAGS)) < 0:
         yield

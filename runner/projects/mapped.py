@@ -174,8 +174,7 @@ def _map(tree: int, ids: Sequence[str], *, writable: bool) -> None:
 
 @contextlib.contextmanager
 def _users(ids: Sequence[str]) -> Iterator[int]:
-    """A user namespace that maps uids and gids by these lines. It is that of a process of its own,
-    which ends with this."""
+    """A user namespace that maps uids and gids by these lines, of a process that ends with this."""
     command = [sys.executable, "-I", "-S", "-c", _NAMESPACE]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, env={}, cwd="/") as process:  # noqa: S603

@@ -416,8 +416,7 @@ def _check_place(
 
 
 def _chain(place: Path) -> list[Identity]:
-    """What a place is, and each directory around it, also where links lead; of one that is missing,
-    the directories."""
+    """What a place is, if it is there, and each directory around it, also where links lead."""
     found = []
     for start in {place, Path(os.path.realpath(place))}:
         for each in (start, *start.parents):

@@ -123,8 +123,7 @@ def _is_secret(name: str) -> bool:
 
 
 def _head_of(entry: Entry) -> re.Pattern[bytes] | None:
-    """What to look for in a file with such a name. Of all that are called `config`, those of git
-    directories count."""
+    """What to look for in a file with such a name; of those named `config`, only in git's."""
     if entry.name == "config" and not {".git", "modules"} & {*entry.above}:
         return None
     return next((head for name, head in _HEADS.items() if name.fullmatch(entry.name)), None)

@@ -223,8 +223,7 @@ def picture(beginning: bytes) -> str:
 
 
 async def _content(first: bytes, call: Any) -> AsyncIterator[bytes]:
-    """A file from its first part on. If it cannot be read to its end, the answer ends before its
-    length, so that the browser knows."""
+    """A file from its first part on; the answer of one that breaks off is too short."""
     try:
         yield first
         async for part in call:

@@ -88,8 +88,7 @@ class Blocks:
 def rows(console: Console, markup: str, receipted: Container[str] = ()) -> list[Text]:
     """A Markdown text of the model as rows that fit the console, without blank ones at its ends.
 
-    An id of a note in brackets is short, as in tables, and left out where one of `receipted` is it:
-    a receipt says it.
+    An id of a note in brackets is short, as in tables, and left out if it is one of `receipted`.
 
     Text that a rendering would leave out, as a table without room does, is shown as it was written.
     No row holds anything that a terminal would obey.
@@ -154,8 +153,7 @@ class _Answer(Markdown):
 
 
 def _parsed(markup: str) -> list[Token]:
-    """The tokens of a text. HTML, images, entities and references are plain text: rendering them
-    would hide what the model wrote."""
+    """The tokens of a text. What would hide what the model wrote, such as HTML, is plain text."""
     parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
     return parser.disable(["image", "entity", "reference"]).parse(markup)
 

@@ -246,8 +246,7 @@ class Conversation:
             ) from None
 
     async def attach(self) -> bool:
-        """Follow the turn that runs in the current session, from its beginning, if one does.
-        Returns and raises like `turn`."""
+        """Follow the session's running turn, if there is one. Returns and raises like `turn`."""
         for turn in await self._running():
             await self._screen.status("a turn runs in this session:")
             return await self._shown(turn.turn_id)

@@ -110,8 +110,7 @@ async def _take(lock: int, how: int, wait: Callable[[], None] = lambda: None) ->
 async def _ensure_host(
     config: Config, options: Options, stack: AsyncExitStack, stderr: TextIO, folders: Folders
 ) -> bool:
-    """Use the running host, or start one that lives as long as `stack`; returns whether it was
-    running."""
+    """Start a host that lives as long as `stack`, unless one runs; returns whether one did."""
     user_id = options.user_id
     if await host_runs(config, user_id):
         return True

@@ -62,8 +62,7 @@ class Screen:
         return False
 
     async def stream(self, text: str) -> None:
-        """Show a part of an answer as it comes. Neutralises it, and marks what looks like a line
-        of the runtime."""
+        """Show a part of an answer, neutralised, and marked where it looks like the runtime's."""
         self._write(self._marks.marked(neutralise(text)))
 
     async def line(self, text: str, style: Style = Style.PLAIN) -> None:  # noqa: ARG002 - no colours
@@ -76,8 +75,7 @@ class Screen:
         """A receipt of the running turn names this note."""
 
     async def unchanged(self) -> None:
-        """Show that memory is as it was, until the next line: not part of what stays on a
-        terminal."""
+        """Show that memory is as it was; on a terminal only until the next line."""
         await self.line(UNCHANGED)
 
     @property
@@ -86,8 +84,7 @@ class Screen:
         return Screen(self._stderr, self._stderr)
 
     async def activity(self, text: str) -> None:
-        """Show what happens now, until it is called again; nothing if `text` is empty. Not part of
-        a transcript."""
+        """Show what happens now, until the next call; nothing if empty. No part of a transcript."""
 
     async def aside(self, text: str) -> None:
         """Show whole lines that are not part of a transcript."""

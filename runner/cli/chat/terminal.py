@@ -52,8 +52,7 @@ _IN_DIFF: Final = {"+": "green", "-": "red", "@": "cyan"}
 class TypedAhead(Vt100Input):
     """Reads a terminal's keys and loses none while something is printed.
 
-    prompt_toolkit switches the terminal to line editing during every print; a Ctrl-D typed in that
-    moment would be lost.
+    During every print prompt_toolkit switches to line editing, which would lose a Ctrl-D.
     """
 
     def cooked_mode(self) -> AbstractContextManager[None]:
@@ -63,8 +62,7 @@ class TypedAhead(Vt100Input):
 class TerminalScreen(Screen):
     """A `Screen` on a terminal in which the user types at the same time.
 
-    `waiting` are lines that were typed ahead, which `shown` folds. `prompt` is what stands before
-    the cursor.
+    `waiting` are lines typed ahead, which `shown` folds; `prompt` stands before the cursor.
     """
 
     def __init__(self, console: Console) -> None:
@@ -93,8 +91,7 @@ class TerminalScreen(Screen):
         return True
 
     def message(self) -> StyleAndTextTuples:
-        """What stands before the cursor: the unfinished end of the answer, what happens now, the
-        prompt."""
+        """Before the cursor: the unfinished end of the answer, what happens now, the prompt."""
         above: StyleAndTextTuples = []
         room = max(self._console.height - _ROWS_FOR_THE_REST, 1)
         for row in self._unfinished_rows()[-room:]:
@@ -272,8 +269,7 @@ class TerminalChat:
         screen.offered = self._put_into_the_prompt
 
     async def run(self) -> int:
-        """Run until Ctrl-D, `/quit`, or Ctrl-C twice at the prompt. Returns 1 if the agent did
-        not come back."""
+        """Run until the person leaves. Returns 1 if the agent did not come back."""
         with self._prompt.input.raw_mode():
             return await self._run()
 

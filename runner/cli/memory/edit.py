@@ -35,8 +35,7 @@ def text_of(given: str | None, *, before: str, command: str) -> str:
     """The text of a note, without line breaks at its end: `given` itself, standard input for "-",
     or, if None, from an editor that opens with `before`.
 
-    `command` gives the text without an editor, for errors. Raises `WireError` if the text is blank
-    or there is no editor.
+    `command` is the one without an editor, for errors. Raises `WireError` if there is no text.
     """
     if given is None:
         text = _edited(before, command)
@@ -56,8 +55,7 @@ def text_of(given: str | None, *, before: str, command: str) -> str:
 
 @contextmanager
 def kept_if_refused(text: str) -> Iterator[None]:
-    """If the body fails, write `text` into a file and say where it is. A blank text is not
-    written."""
+    """If the body fails, write `text`, if any, into a file, and say where it is."""
     try:
         yield
     except WireError as error:

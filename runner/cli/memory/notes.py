@@ -127,8 +127,7 @@ def search(
 
 
 def _day(value: str) -> str:
-    """The day that `7d` and such name; empty for `all`; words, which the agent reads, as they
-    are."""
+    """The day that `7d` and such name; empty for `all`; words are for the agent to read."""
     with suppress(typer.BadParameter):
         return first_day(value) if value else ""
     return value
@@ -450,8 +449,7 @@ def _print_versions(
     changes: Sequence[gateway_pb2.Change],
     earlier: Sequence[gateway_pb2.Change],
 ) -> None:
-    """Print each change and what it changed; the whole text if the previous version is not
-    listed."""
+    """Print what each change changed; the whole text if the version before is not listed."""
     versions = {each.version: each for each in (*changes, *earlier) if each.change != _SUPERSEDE}
     for change in changes:
         head = Text(f"{change_in_words(change)}  {one_line(to_the_second(change.at))}  ", "bold")

@@ -150,8 +150,7 @@ def serve() -> None:
 
 
 def _trusted(config: Config, tokens: Tokens) -> tuple[str, str]:
-    """The authority that clients trust, and the name that they expect in its certificate; see
-    `AccessFile`."""
+    """The authority that clients trust, and the server's name; see `AccessFile`."""
     settings = config.access
     if settings.certificate is None:
         return own_authority(tokens).public, SERVER_NAME

@@ -94,8 +94,7 @@ def set_key(
 
 
 def _stored(options: Options, loaded: LoadedSettings, key: str) -> tuple[str, str]:
-    """Store a key of the configured provider, and let the settings name it. Returns where it is,
-    and what there is to know."""
+    """Store a key, and let the settings name it. Returns where it is, and what there is to know."""
     agent = loaded.config.for_user(options.user_id).agent
     named = loaded.origin(("agent", agent.key_setting(agent.provider)), options.user_id)
     decided = named or loaded.origin(("agent", "provider"), options.user_id) or ()

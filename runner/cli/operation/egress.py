@@ -272,8 +272,7 @@ ROLES: tuple[Role, ...] = ("agent", "shell")
 
 @dataclass(frozen=True)
 class PolicyLine:
-    """One thing that is allowed, denied or asked about, and on whose word. `remark` says why it
-    comes to nothing, if it does."""
+    """What is allowed, denied or asked about, on whose word, and why it comes to nothing if so."""
 
     role: str
     decision: str

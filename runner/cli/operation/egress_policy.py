@@ -27,9 +27,8 @@ _HTTPS_PORT: Final = 443
 
 @dataclass(frozen=True)
 class Current:
-    """What may leave. Without a running host, `guest` and `shell_guest`, the agent's egress and the
-    commands', are None and so are the counters. `today` is what hosts have taken on this day, as it
-    is recorded."""
+    """What may leave, and what hosts have taken `today`. Without a running host the egress of the
+    agent, `guest`, and of commands, `shell_guest`, and the counters are None."""
 
     configuration: egress_pb2.EgressConfiguration
     today: Sequence[egress_pb2.EgressSpent] = ()
@@ -62,8 +61,7 @@ class Current:
         return self.configuration.agent if role == "agent" else self.configuration.shell
 
     def decide(self, role: Role, attempt: Attempt, session_id: str) -> Verdict:
-        """What egress would say, before it looks for the addresses of a name. Raises `HostError`
-        if the policy cannot be read."""
+        """What egress would say before it resolves a name. Raises `HostError` for a bad policy."""
         try:
             verdict = Policy.of(self.policy(role)).decide(attempt, session_id)
         except ValueError as error:

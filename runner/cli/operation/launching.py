@@ -40,8 +40,7 @@ class Launched:
 
 
 def launch(options: Options, *, woken: bool = False) -> Launched:
-    """Start a host as a process of its own; return when its agent answers. One that is `woken` ends
-    by itself.
+    """Start a host as a process of its own, until its agent answers; a `woken` one ends by itself.
 
     Raises the `WireError` that kept it from starting.
     """
@@ -99,8 +98,7 @@ def _launched(options: Options, told: str, output: IO[str], ended: Callable[[], 
 
 
 class HostSpawner:
-    """A process that becomes hosts of any users, with the settings of `options`. A context manager;
-    its hosts outlive it."""
+    """A process that becomes hosts of any users. A context manager; its hosts outlive it."""
 
     def __init__(self, options: Options) -> None:
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -153,9 +151,8 @@ class HostSpawner:
 
 
 def run_nursery(options: Options, requests_fd: int, run_host: Callable[[Options, int], int]) -> int:
-    """Fork a host for every request, until nobody can make one any more. `run_host` is given a
-    user's options and where to say that it is ready. Returns the exit code, in the process of a
-    host that host's."""
+    """Fork a host for every request until nobody can make one; `run_host` is given a user's options
+    and where to say that it is ready. Returns the exit code, also in a host's process."""
     from runner.host import host  # noqa: F401 - for the hosts
 
     options.load_for_hosting()

@@ -54,8 +54,7 @@ async def run_in_foreground(options: Options, config: Config) -> int:
 
 
 def run_detached(options: Options, notify_fd: int, *, woken: bool = False) -> int:
-    """Run the host in the background. Tells `notify_fd` when it is ready, or why it is not. One
-    that was `woken` ends by itself."""
+    """Run the host in the background; tells `notify_fd` when it is ready, or why it is not."""
     with os.fdopen(notify_fd, "w", encoding="utf-8") as pipe:
 
         async def ready(host: "Host") -> None:
@@ -237,8 +236,7 @@ async def start_all(
 
 
 async def leave_all(config: Config, users: Sequence[str]) -> int:
-    """End all hosts and leave their guests to the next runner. Returns how many had to be
-    killed."""
+    """End all hosts, leave guests to the next runner; returns how many had to be killed."""
 
     async def leave(user_id: str) -> bool:
         lock = Runtime.locate(config, user_id).lock

@@ -80,8 +80,7 @@ def _moment(text: str) -> datetime:
 
 
 def _not_older(lines: list[str], moment: datetime) -> list[str]:
-    """The lines from the first one that is new enough. Lines without a time belong to the one
-    before."""
+    """The lines from the first one that is new enough; those without a time do not count."""
     for index, line in enumerate(lines):
         try:
             if datetime.fromisoformat(parsed_json(line)["time"]) >= moment:

@@ -219,8 +219,7 @@ def _again() -> bool:
 
 
 def _put(path: Path, before: bytes, after: str) -> None:
-    """Replace the file. Raises `HostError` with where the draft is if somebody else has changed
-    it."""
+    """Replace the file. If somebody else has changed it, `HostError` says where the draft is."""
     try:
         replace_file(path, before, after)
     except HostError as error:

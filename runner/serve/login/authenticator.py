@@ -41,8 +41,7 @@ _NOBODY: Final = partial(
 
 
 class Authenticator:
-    """Finds out who makes a request, and begins and ends sessions. `program` is that of
-    `Commands`."""
+    """Finds out who makes a request; begins and ends sessions. `program`: see `Commands`."""
 
     def __init__(
         self, config: Config, callers: Callers, sessions: Sessions, links: Links, program: str
@@ -76,15 +75,13 @@ class Authenticator:
         return self._sessions.find(*_secrets(request))
 
     def login_of(self, request: Request) -> str:
-        """What names the login of the browser that makes `request`, for `of_login`; that of an
-        access token has ended already."""
+        """Names the browser's login, for `of_login`; that of an access token has ended already."""
         if (user_id := self._said_by_proxy(request)) is not None:
             return f"{_PROXY}{user_id}"
         return digest("" if bearer(request) is not None else _secrets(request)[0])
 
     def of_login(self, login: str) -> Caller:
-        """Who has a login that `login_of` named. Raises `WireError` (UNAUTHENTICATED) once it has
-        ended."""
+        """Who has the login; see `login_of`. Raises UNAUTHENTICATED once it has ended."""
         if not login.startswith(_PROXY):
             return self._sessions.named(login)
         user_id = login.removeprefix(_PROXY)

@@ -84,8 +84,7 @@ class Sessions:
         return cookie, page
 
     def find(self, cookie: str, page: str) -> Caller:
-        """Who has the session of these secrets. Raises `WireError` (UNAUTHENTICATED) if there is no
-        such session, or none any more."""
+        """Who has the session of these secrets. Raises `WireError` (UNAUTHENTICATED) for none."""
         path = self._path(cookie)
         admitted = self._admitted(path, self._of(cookie, page))
         if self.clock() - path.stat().st_mtime > _SEEN_S:
@@ -93,8 +92,7 @@ class Sessions:
         return admitted
 
     def named(self, name: str) -> Caller:
-        """Who has the session with the cookie of that `digest`; nobody is seen by it. Raises as
-        `find` does."""
+        """As `find`, by the digest of the cookie; the session does not count as used."""
         path = self.directory / name
         return self._admitted(path, self._load(path))
 

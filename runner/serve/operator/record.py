@@ -74,8 +74,7 @@ class OperatorRecord:
 
     @contextlib.contextmanager
     def of(self, method: str, asked: Asked) -> Iterator[None]:
-        """Record a request around what it does. Raises `HostError` if that cannot be recorded; then
-        it is not done."""
+        """Record a request around what it does, which is not done if this raises `HostError`."""
         named = {name: str(asked[name])[:_CHARS] for name in _NAMED if name in asked}
         settings = asked.get("values")
         if isinstance(settings, dict):

@@ -158,8 +158,7 @@ class SettingsApi:
         return {"took_s": round(trial.took_s, 1), "why_from_here": trial.why_from_here}
 
     def _hands_loopback(self, user_id: str) -> bool:
-        """Whether egress needs leave to reach servers on this machine's loopback, and can have
-        it."""
+        """Whether egress needs, and can get, leave to reach this machine's loopback."""
         config = self._in_tier(self._config, user_id or DEFAULT_USER_ID)
         return driver_for(config).capabilities.host_loopback
 
@@ -223,8 +222,7 @@ def _value(held: UserSettings, key: Key) -> Any:
 
 
 def _source(loaded: LoadedSettings, key: Key, user_id: str) -> tuple[str, bool]:
-    """Where a value comes from: "default", "everybody", "file" or what else has set it, which
-    cannot be changed here."""
+    """ "default", "everybody", "file", or what else has set a value, and whether that is fixed."""
     origin = loaded.origin(key, user_id)
     if origin is None:
         return "default", False

@@ -64,8 +64,7 @@ class Subscription:
 
 
 class Subscriptions:
-    """All subscriptions below one `workspace_root`, by the paths of their files; beside them `key`,
-    the host's own."""
+    """All subscriptions, by the paths of their files; beside them `key`, the host's own."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -108,8 +107,7 @@ def kept_at(path: Path) -> Subscription | None:
 
 
 def host_of(endpoint: str) -> str:
-    """The host of a push service's address, in its one spelling. Raises `ValueError` that says what
-    is wrong with the address."""
+    """The host of a push service, in its one spelling. Raises `ValueError` for a bad address."""
     if len(endpoint) > ENDPOINT_MAX_CHARS:
         raise ValueError(f"endpoint: at most {ENDPOINT_MAX_CHARS} characters are accepted")
     try:
