@@ -71,7 +71,6 @@ class Agents:
             return first
 
     async def close(self) -> None:
-        """Close all connections."""
         for user_id in list(self._connections):
             await self._drop(user_id)
 

@@ -303,7 +303,6 @@ class Callers:
         self._running.discard(call)
 
     def end_calls(self, why: WireError) -> None:
-        """End all calls that run, with `why`."""
         for call in list(self._running):
             call.why = why
             call.stop()
@@ -401,7 +400,6 @@ class Replies:
             self._call.cancel()
 
     async def _begun(self) -> Any:
-        """The first reply."""
         for _ in range(2):
             self._channel = await self._callers.agents.channel(self._user_id)
             if self._cancelled:

@@ -130,7 +130,6 @@ class Filter:
         return wanted and not self.before(call)
 
     def before(self, call: Call) -> bool:
-        """Whether the call is too old."""
         return bool(self.since) and _moment(call.began_at) < _moment(self.since)
 
 

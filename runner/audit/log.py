@@ -72,7 +72,6 @@ class LogLine:
 
 
 def sealed(number: int, previous: str, entry: Mapping[str, Any]) -> tuple[bytes, str]:
-    """The line for an entry, and its hash."""
     whole = json.dumps({"n": number, "prev": previous, **entry}, separators=(",", ":"))
     body = whole[:-1].encode()
     digest = hashlib.sha256(body).hexdigest()

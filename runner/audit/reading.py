@@ -70,7 +70,6 @@ class Pairs:
         return _links(line for line in lines if any(mark in line for mark in marks))
 
     def _line(self, number: int) -> LogLine | None:
-        """The line with this number."""
         before = [path for path in self.place.files() if int(path.stem) <= number]
         if before:
             for link in _links(_read(before[-1]).splitlines(keepends=True)):
@@ -106,7 +105,6 @@ class _Tail:
             self._path, self._offset = files[-1], files[-1].stat().st_size
 
     def more(self) -> list[LogLine]:
-        """The lines since the last time."""
         found: list[LogLine] = []
         for path in self.place.files():
             if self._path is not None and path < self._path:

@@ -138,7 +138,6 @@ class RateLimit:
         self._credited = time.monotonic()
 
     async def wait(self) -> None:
-        """Wait until the next event may pass."""
         now = time.monotonic()
         earned = (now - self._credited) * self._per_second
         self._credit = min(self._burst, self._credit + earned) - 1

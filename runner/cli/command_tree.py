@@ -186,7 +186,6 @@ def complete(app: typer.Typer) -> int:
 
 
 def user_names(context: typer.Context, incomplete: str) -> list[str]:
-    """The users of this machine."""
     from runner.config.users import known_users
 
     with suppress(WireError, OSError):

@@ -32,7 +32,6 @@ NOTICES: Final = Shape[gateway_pb2.StoredNotice](
 
 
 def notice_line(notice: gateway_pb2.StoredNotice) -> str:
-    """A notice on one line of the chat."""
     return f"✉ {one_line(notice.kind)}: {one_line(notice.text)}"
 
 

@@ -148,7 +148,6 @@ def json_line(value: object) -> str:
 
 
 def print_json(value: object) -> None:
-    """Print `value` as `json_line` writes it."""
     typer.echo(json_line(value))
 
 
@@ -176,15 +175,12 @@ class Shape(Generic[_T]):
     keys: str = ""
 
     def table(self, items: Iterable[_T]) -> Table:
-        """The items as a table, a row for each."""
         return table_of(*self.columns, rows=map(self.row, items))
 
     def row(self, item: _T) -> list[str | Text]:
-        """The cells of one item."""
         return [cell(item) for cell in self.columns.values()]
 
     def as_json(self, item: _T) -> dict[str, Any]:
-        """One item for programs."""
         return as_json(item, self.keys)
 
     def line(self, item: _T, *, json: bool) -> str:
@@ -436,7 +432,6 @@ def _nested(message: Message) -> dict[str, Any]:
 
 
 def _superseded(note: gateway_pb2.Note) -> dict[str, Any] | None:
-    """Null unless the note is superseded."""
     if not note.superseded:
         return None
     return {

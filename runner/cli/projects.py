@@ -130,7 +130,6 @@ async def _open(
 
 
 def line_of(project: control_pb2.OpenedProject) -> str:
-    """A project in a line."""
     parts = [f"/projects/{project.name} is {one_line(project.path)}", how(project)]
     return " · ".join(filter(None, (*parts, one_line(project.reason))))
 

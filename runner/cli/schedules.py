@@ -94,7 +94,6 @@ NONE: Final = "there is no schedule; ask the agent for one, or: runner schedules
 
 
 def _show(schedule: pb.Schedule, *, json: bool = False) -> None:
-    """Print one schedule, with its next three times."""
     if json:
         SCHEDULES.show([schedule], json=True)
         return

@@ -49,6 +49,5 @@ TURNS: Final = Shape[_Turn](
 
 
 def show_turns(options: Options, session_id: str, *, json: bool) -> None:
-    """See `runner turns`."""
     listed: Sequence[_Turn] = ask_agent(options, lambda agent: agent.list_turns(session_id))
     TURNS.show(tree(listed), json=json, none="no turns yet")

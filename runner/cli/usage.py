@@ -85,7 +85,6 @@ def turn_line(completed: gateway_pb2.TurnCompleted) -> str:
 
 
 def remarks(total: gateway_pb2.UsageSum) -> list[str]:
-    """What is to be known about the figures."""
     found = []
     if total.unpriced_requests:
         found.append(

@@ -59,7 +59,6 @@ class Connection:
         return client
 
     async def close(self) -> None:
-        """Close the connection. Idempotent."""
         client, self.first = self.first, None
         if client is not None:
             await client.close()

@@ -294,7 +294,6 @@ class GatewayClient:
         return (await _call(self._stub.DeleteSchedule, request)).schedule
 
     async def run_schedule(self, schedule: str) -> pb.ScheduleRun:
-        """Begin a run now."""
         return await _call(self._stub.RunSchedule, pb.RunScheduleRequest(schedule=schedule))
 
     async def schedule_runs(self, request: pb.ListScheduleRunsRequest) -> list[pb.ScheduleRun]:
@@ -318,7 +317,6 @@ class GatewayClient:
         return (await _call(self._stub.CancelTurn, pb.CancelTurnRequest(turn_id=turn_id))).cancelled
 
     async def list_tools(self) -> list[pb.ToolDescription]:
-        """The tools that the model is offered."""
         return list((await _call(self._stub.ListTools, pb.ListToolsRequest())).tools)
 
     async def resolve_model(self, model: str = "") -> pb.ResolveModelReply:
@@ -329,7 +327,6 @@ class GatewayClient:
         return await _call(self._stub.ResolveModel, pb.ResolveModelRequest(model=model))
 
     async def usage(self, request: pb.GetUsageRequest) -> pb.GetUsageReply:
-        """What requests to models took, and the state of the budgets."""
         return await _call(self._stub.GetUsage, request)
 
     async def call_tool(
@@ -445,7 +442,6 @@ class GatewayClient:
         return await _call(self._stub.ReviewMemory, request, _REVIEW_S)
 
     async def memory_statistics(self) -> pb.MemoryStatisticsReply:
-        """What the memory holds, and its state."""
         return await _call(self._stub.MemoryStatistics, pb.MemoryStatisticsRequest(), _ADMIN_S)
 
     async def reembed_memory(self) -> int:
@@ -480,7 +476,6 @@ class GatewayClient:
             call.cancel()
 
     async def remove_backup(self, name: str) -> None:
-        """Remove a backup that `back_up_memory` has made from the workspace."""
         await _call(self._stub.RemoveBackup, pb.RemoveBackupRequest(name=name))
 
     async def export_memory(self) -> AsyncGenerator[pb.ExportMemoryReply, None]:

@@ -7,7 +7,6 @@ from wire.v1 import gateway_pb2 as pb
 
 
 def error_of(failed: pb.TurnFailed) -> WireError:
-    """Why a turn has failed."""
     known = {str(code): code for code in Code}
     code = known.get(failed.code, Code.INTERNAL)
     return WireError(code, failed.message, details=failed.details, resolution=failed.resolution)
@@ -57,12 +56,10 @@ class TurnSoFar:
 
     @property
     def text(self) -> str:
-        """What the agent has said."""
         return "".join(self._said)
 
     @property
     def running(self) -> list[ToolCall]:
-        """The calls that have not finished."""
         return [call for call in self.calls if not call.finished.tool]
 
     def add(self, event: pb.TurnEvent) -> ToolCall | None:

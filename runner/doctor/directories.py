@@ -32,7 +32,6 @@ def workspace(config: Config, user_id: str) -> str:
 
 @check("skills")
 def skills(config: Config, user_id: str) -> str | Finding:
-    """Whether the agent gets each skill."""
     listed = Skills(Workspace.locate(config, user_id)).listed()
     told = "; ".join(each.lost for each in listed if each.wrong)
     return warning("skills", told, MEND) if told else "none is wrong"

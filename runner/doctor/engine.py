@@ -142,7 +142,6 @@ def limits(facts: EngineFacts) -> Finding:
 
 
 def images(report: EngineReport, *, needed: bool) -> Finding:
-    """Whether the images of this version are present."""
     missing = [image.name for image in report.images if image.image_id is None]
     if not missing:
         names = ", ".join(image.name for image in report.images)

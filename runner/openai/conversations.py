@@ -49,7 +49,6 @@ class Known:
     called: bool = False
 
     def told(self, text: str) -> None:
-        """Note what the client was told."""
         self.said += plain(text)
 
 

@@ -59,7 +59,6 @@ class ResponseWriter:
         return items
 
     def begin(self, session_id: str = "") -> list[dict[str, Any]]:
-        """The response begins."""
         self._turn.session_id = session_id
         self._tell()
         return [
@@ -68,7 +67,6 @@ class ResponseWriter:
         ]
 
     def add(self, event: pb.TurnEvent) -> Iterator[dict[str, Any]]:
-        """Something happened in the turn."""
         kind, call = event.WhichOneof("event"), self._turn.add(event)
         if kind == "text":
             yield from self._say(event.text.text)

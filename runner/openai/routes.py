@@ -64,12 +64,10 @@ class ChatWriter:
         self.failed: pb.TurnFailed | None = None
 
     def begin(self, session_id: str = "") -> list[dict[str, Any]]:
-        """The completion begins."""
         self._turn.session_id = session_id
         return [self._chunk({"role": "assistant", "content": ""})]
 
     def add(self, event: pb.TurnEvent) -> Iterator[dict[str, Any]]:
-        """Something happened in the turn."""
         kind = event.WhichOneof("event")
         self._turn.add(event)
         if kind == "text":
@@ -91,7 +89,6 @@ class ChatWriter:
 
     @property
     def completion(self) -> dict[str, Any]:
-        """The whole completion."""
         message: dict[str, Any] = {"role": "assistant", "content": self._turn.text}
         if self._calls:
             message["tool_calls"] = self._calls

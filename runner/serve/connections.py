@@ -99,7 +99,6 @@ class Crowd:
         return self.pressing or len(self._waiting) > LARGE
 
     def make_room(self) -> None:
-        """Cut off the connection that has waited longest."""
         if self._waiting:
             next(iter(self._waiting)).cut()
 
@@ -123,7 +122,6 @@ class Crowd:
             self._admitted += Counter()  # without those that have none
 
     def clear(self) -> None:
-        """Cut off everybody who waits."""
         for each in list(self._waiting):
             each.cut()
 

@@ -143,13 +143,11 @@ def files_line(files: gateway_pb2.FileChanges) -> str:
 
 
 async def show_files(screen: Screen, files: gateway_pb2.FileChanges | None) -> None:
-    """End a turn with what it changed in projects."""
     if files is not None and (line := files_line(files)):
         await screen.line(line, Style.RECEIPT if files.files else Style.NOTICE)
 
 
 async def show_receipts(screen: Screen, receipts: Iterable[gateway_pb2.MemoryReceipt]) -> None:
-    """End a turn with its receipts."""
     shown = list(receipts)
     for receipt in shown:
         await screen.line(receipt_line(receipt), _STYLES.get(receipt.outcome, Style.FAILURE))

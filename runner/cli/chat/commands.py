@@ -66,8 +66,6 @@ class EndOfChat(Exception):  # noqa: N818 - not an error
 
 @dataclass(frozen=True)
 class Chat:
-    """What a command works with."""
-
     conversation: Conversation
     screen: Screen
     host_status: HostStatus
@@ -80,8 +78,6 @@ shown. Raises `WireError` for any other failure."""
 
 @dataclass(frozen=True)
 class Command:
-    """One command, as `/help` shows it."""
-
     usage: str
     help: str
     run: Run

@@ -53,7 +53,6 @@ class Screen:
 
     @property
     def width(self) -> int:
-        """The number of cells in a line."""
         return _PLAIN_WIDTH
 
     @property
@@ -90,7 +89,6 @@ class Screen:
         """Show whole lines that are not part of a transcript."""
 
     async def diff(self, text: str) -> None:
-        """Show a unified diff."""
         await self.line(text)
 
     async def table(self, table: RenderableType) -> None:

@@ -109,7 +109,6 @@ class TerminalScreen(Screen):
 
     @property
     def busy(self) -> bool:
-        """Whether something happens that takes time."""
         return bool(self._activity)
 
     async def stream(self, text: str) -> None:

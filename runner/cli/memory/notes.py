@@ -185,13 +185,11 @@ async def first_of(items: AsyncGenerator[_T, None], limit: int | None) -> tuple[
 
 
 def say_more(more: bool, limit: int) -> None:
-    """Tell the user that a list continues."""
     if more:
         typer.echo(f"these are the first {limit:,}; --limit shows more", err=True)
 
 
 def warn(warnings: Sequence[str]) -> None:
-    """Print warnings about an answer on standard error."""
     for warning in warnings:
         typer.echo(f"warning: {one_line(warning)}", err=True)
 

@@ -67,7 +67,6 @@ def memory_line(found: gateway_pb2.MemoryStatisticsReply) -> str:
 
 
 def replica_age_s(found: gateway_pb2.MemoryStatisticsReply) -> float:
-    """The age of the local copy in seconds."""
     age = datetime.now(UTC) - datetime.fromisoformat(found.replica_synced_at)
     return max(0.0, age.total_seconds())
 

@@ -210,7 +210,6 @@ def _setting(own: EgressRoleSettings, rule: str, *, denied: bool) -> str:
 
 
 def _states(current: Current) -> Iterator[str]:
-    """How the guests are."""
     found = [each for each in (current.guest, current.shell_guest) if each is not None]
     if not found:
         yield "no host runs; the settings say:"
@@ -382,7 +381,6 @@ def limit_rows(current: Current) -> Iterator[tuple[str, ...]]:
 
 
 def amount(count: int) -> str:
-    """So many bytes, for people."""
     for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if count >= size:
             return f"{count / size:.1f} {unit}"

@@ -57,7 +57,6 @@ class Current:
         return cls(found.configuration, (), found.guest, found.shell_guest, counters)
 
     def policy(self, role: Role) -> egress_pb2.EgressPolicy:
-        """What one role may reach."""
         return self.configuration.agent if role == "agent" else self.configuration.shell
 
     def decide(self, role: Role, attempt: Attempt, session_id: str) -> Verdict:

@@ -31,8 +31,6 @@ users = typer.Typer()
 
 @dataclass(frozen=True)
 class User:
-    """A user of this machine."""
-
     user_id: str
     workspace: str
     has_workspace: bool

@@ -60,7 +60,6 @@ class Samples:
         self._pids |= {(user_id, role): pid for role, pid in pids.items() if pid}
 
     async def watch(self) -> None:
-        """Take samples, forever."""
         asked = -_PIDS_EVERY_S
         while True:
             if time.monotonic() - asked >= _PIDS_EVERY_S:

@@ -222,7 +222,7 @@ def _value(held: UserSettings, key: Key) -> Any:
 
 
 def _source(loaded: LoadedSettings, key: Key, user_id: str) -> tuple[str, bool]:
-    """ "default", "everybody", "file", or what else has set a value, and whether that is fixed."""
+    """Its source, "default", "everybody", "file" or what has fixed it; and whether it is fixed."""
     origin = loaded.origin(key, user_id)
     if origin is None:
         return "default", False

@@ -143,7 +143,6 @@ class Push:
         return GatewayClient(self._callers.agent(caller, of.user_id), caller.channel)
 
     def _begin(self, path: Path) -> None:
-        """Have a task for this subscription."""
         if path not in self._telling or self._telling[path].done():
             self._telling[path] = asyncio.create_task(self._tell(path))
 

@@ -94,7 +94,6 @@ class Subscriptions:
         return list(self._directory.glob(f"{user_id}/[0-9a-f]*"))
 
     def end_user(self, user_id: str) -> None:
-        """Tell no browser of this user's notices any more."""
         shutil.rmtree(self._directory / user_id, ignore_errors=True)
 
 
