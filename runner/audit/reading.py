@@ -71,23 +71,15 @@ class Pairs:
 
     def _line(self, number: int) -> LogLine | None:
         before = [path for path in self.place.files() if int(path.stem) <= number]
-        if before:
-            for link in _links(_read(before[-1]).splitlines(keepends=True)):
-                if link.number == number:
-                    return link
-        return None
+        lines = _read(before[-1]).splitlines(keepends=True) if before else ()
+        return next((link for link in _links(lines) if link.number == number), None)
 
     def _end_in(self, files: list[Path], number: int) -> LogLine | None:
         """The line in later files that ends what line `number` began."""
         mark = b'"begin":%d,' % number
-        for path in files:
-            content = _read(path)
-            if mark in content:
-                lines = (line for line in content.splitlines(keepends=True) if mark in line)
-                for link in _links(lines):
-                    if link.entry.get("event") == self.end:
-                        return link
-        return None
+        marked = (content for path in files if mark in (content := _read(path)))
+        lines = (line for each in marked for line in each.splitlines(keepends=True) if mark in line)
+        return next((link for link in _links(lines) if link.entry.get("event") == self.end), None)
 
 
 @dataclass

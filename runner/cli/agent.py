@@ -281,8 +281,7 @@ async def find_note(
 
 async def find_grant(agent: GatewayClient, given: str) -> gateway_pb2.Grant:
     """What a person has allowed, by its id or its beginning. Raises `WireError` as `find_note`."""
-    listed = await agent.list_grants()
-    found = [each for each in listed if _begins(each.grant_id, "grant-", given)]
+    found = [each for each in await agent.list_grants() if _begins(each.grant_id, "grant-", given)]
     return _only(
         found, given, "approval", lambda each: one_line(each.text), "runner approvals list"
     )
@@ -301,9 +300,7 @@ def _only(
         raise WireError(
             Code.NOT_FOUND,
             f"{noun} not found: {given}",
-            details="no id begins like this, and no title has it"
-            if noun == "session"
-            else "no id begins like this",
+            details="no id begins like this" + (", and no title has it" * (noun == "session")),
             resolution=list_command,
         )
     described = [describe(each) for each in found[:_NAMED_MAX]]

@@ -143,8 +143,7 @@ def _bare(cell: RenderableType) -> str:
 
 def json_line(value: object) -> str:
     """`value` as JSON on one line, with what is never seen escaped."""
-    text = json.dumps(value, ensure_ascii=False)
-    return _HIDDEN.sub(lambda found: _escaped(found[0]), text)
+    return _HIDDEN.sub(lambda found: _escaped(found[0]), json.dumps(value, ensure_ascii=False))
 
 
 def print_json(value: object) -> None:

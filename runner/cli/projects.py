@@ -58,8 +58,7 @@ def _folder(given: str, hide: Sequence[str], lift: Sequence[str]) -> ProjectSett
     try:
         return ProjectSettings(path=path, write=not read_only, hide=tuple(hide), lift=tuple(lift))
     except ValueError as error:
-        why = "--hide and --lift take paths below the directory"
-        raise typer.BadParameter(why) from error
+        raise typer.BadParameter("--hide and --lift take paths below the directory") from error
 
 
 async def open_all(

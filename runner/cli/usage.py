@@ -68,8 +68,7 @@ async def overview(agent: GatewayClient, session_id: str) -> tuple[Table, list[s
     month = await agent.usage(gateway_pb2.GetUsageRequest(since=first))
     rows = [("today", *_amounts(reply.total)), ("this month", *_amounts(month.total))]
     if session_id:
-        asked = gateway_pb2.GetUsageRequest(session_id=session_id)
-        reply = await agent.usage(asked)
+        reply = await agent.usage(gateway_pb2.GetUsageRequest(session_id=session_id))
         rows.insert(0, ("this session", *_amounts(reply.total)))
     notes = [*remarks(month.total), *map(_budget_line, reply.budgets)]
     return table_of("", *_AMOUNTS, rows=rows), notes

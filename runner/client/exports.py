@@ -107,8 +107,6 @@ async def read_export(
     progress: Callable[[int], None],
     *,
     dry_run: bool,
-    part_max_bytes: int = EXPORT_PART_BYTES,
-    line_max_bytes: int = EXPORT_LINE_MAX_BYTES,
 ) -> None:
     """Send the lines of an export to the agent.
 
@@ -117,8 +115,7 @@ async def read_export(
     again.
     """
     seal, done, number = Seal(), 0, 0
-    numbered = _lines(file, seal, report, line_max_bytes)
-    for lines, numbers in _parts(numbered, part_max_bytes):
+    for lines, numbers in _parts(_lines(file, seal, report)):
         report.add(await agent.import_memory(lines, dry_run=dry_run), numbers)
         done, number = file.tell() if file.seekable() else done + len(lines), numbers[-1]
         progress(done)
@@ -128,9 +125,7 @@ async def read_export(
         report.problems.append((number, str(error)))
 
 
-def _parts(
-    numbered: Iterator[tuple[int, bytes]], max_bytes: int
-) -> Iterator[tuple[bytes, list[int]]]:
+def _parts(numbered: Iterator[tuple[int, bytes]]) -> Iterator[tuple[bytes, list[int]]]:
     """Group the lines into requests that each begin with the header; with their line numbers."""
     header = b""
     part, numbers = bytearray(), [1]
@@ -139,7 +134,7 @@ def _parts(
             header = line
             part += header
             continue
-        if len(part) + len(line) > max_bytes and len(numbers) > 1:
+        if len(part) + len(line) > EXPORT_PART_BYTES and len(numbers) > 1:
             yield bytes(part), numbers
             part, numbers = bytearray(header), [1]
         part += line
@@ -147,11 +142,9 @@ def _parts(
     yield bytes(part), numbers
 
 
-def _lines(
-    file: BinaryIO, seal: Seal, report: Imported, max_bytes: int
-) -> Iterator[tuple[int, bytes]]:
+def _lines(file: BinaryIO, seal: Seal, report: Imported) -> Iterator[tuple[int, bytes]]:
     """The lines, with their numbers, that are neither blank nor too long."""
-    number = 0
+    number, max_bytes = 0, EXPORT_LINE_MAX_BYTES
     while line := file.readline(max_bytes):
         number += 1
         whole = len(line) < max_bytes or line.endswith(b"\n")

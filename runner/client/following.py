@@ -64,12 +64,8 @@ class Connection:
             await client.close()
 
 
-Reconnect = Callable[[], Awaitable[GatewayClient]]
-"""A new connection, once the agent is back. Raises `WireError` if that takes too long."""
-
-
 async def started(
-    agent: GatewayClient, request: gateway_pb2.StartTurnRequest, reconnect: Reconnect
+    agent: GatewayClient, request: gateway_pb2.StartTurnRequest, reconnect: Connect
 ) -> GatewayClient:
     """Start a turn once, whatever becomes of the connection; returns the connection to follow it
     by. The request needs a `turn_id`: where it is known already, it has begun."""
@@ -86,15 +82,11 @@ async def started(
 
 
 async def followed(
-    agent: GatewayClient,
-    turn_id: str,
-    reconnect: Reconnect | None = None,
-    *,
-    within_s: float = RECONNECT_WITHIN_S,
+    agent: GatewayClient, turn_id: str, reconnect: Connect | None = None
 ) -> AsyncGenerator[gateway_pb2.TurnEvent, None]:
     """The events of a turn, the outcome last.
 
-    An agent that is away is waited for, `within_s` seconds: over another connection, or without
+    An agent that is away is waited for, for a while: over another connection, or without
     `reconnect` over a channel that finds a restarted agent by itself. Leaving the iteration leaves
     the turn alone. Raises NOT_FOUND for a turn that never began, and what `reconnect` raises.
     """
@@ -109,7 +101,7 @@ async def followed(
             return
         except WireError as error:
             away_since = away_since or loop.time()
-            if error.code is not Code.UNAVAILABLE or loop.time() - away_since > within_s:
+            if error.code is not Code.UNAVAILABLE or loop.time() - away_since > RECONNECT_WITHIN_S:
                 raise
             await asyncio.sleep(RECONNECT_EVERY_S)
         if reconnect is not None:

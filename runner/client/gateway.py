@@ -7,7 +7,7 @@ WireError             the gateway answered with this error
 import asyncio
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Any, Final, Self, TypeVar
 
 import grpc
@@ -54,7 +54,7 @@ def new_turn_id() -> str:
     return f"turn-{uuid.uuid4()}"
 
 
-class GatewayClient:
+class GatewayClient(AbstractAsyncContextManager["GatewayClient"]):
     """One connection to one launch of the agent guest.
 
     A restarted guest has another token and needs a new client. Conversations and notes record
@@ -85,9 +85,6 @@ class GatewayClient:
             await client.close()
             raise
         return client
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()

@@ -175,8 +175,7 @@ def _of_stream(method: MethodDescriptor, line: bytes) -> Message | None:
 
 def _reply(method: MethodDescriptor, content: dict[str, Any]) -> Message:
     try:
-        message = GetMessageClass(method.output_type)()
-        return ParseDict(content, message, ignore_unknown_fields=True)
+        return ParseDict(content, GetMessageClass(method.output_type)(), ignore_unknown_fields=True)
     except (ParseError, ValueError, TypeError, RecursionError) as error:
         raise _no_server(str(error)[:200]) from None
 

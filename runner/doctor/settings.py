@@ -198,31 +198,17 @@ def reranker(
     missing = [library for library in _LIBRARIES[ANY_MODEL] if installed(library) is None]
     here = not tiers.installed(tier).images
     if here and missing:
-        return [
-            warning(
-                _RERANKER,
-                f"{' and '.join(missing)} cannot be imported, so results are not reranked",
-                f'{adding(ANY_MODEL)}, or set embedder.reranker = ""',
-            )
-        ]
+        why = f"{' and '.join(missing)} cannot be imported, so results are not reranked"
+        fix = f'{adding(ANY_MODEL)}, or set embedder.reranker = ""'
+        return [warning(_RERANKER, why, fix)]
     if here and not model.startswith("/") and not cached_model(model, environ):
-        return [
-            warning(
-                _RERANKER,
-                f"{model} is not on this machine; it is downloaded at its first use",
-                f"hf download {model}",
-            )
-        ]
+        why = f"{model} is not on this machine; it is downloaded at its first use"
+        return [warning(_RERANKER, why, f"hf download {model}")]
     try:
         weights = weights_of_reranker(model, environ)
     except WireError as error:
-        return [
-            warning(
-                _RERANKER,
-                f"{error.brief} ({error.details}): results are not reranked",
-                error.resolution,
-            )
-        ]
+        why = f"{error.brief} ({error.details}): results are not reranked"
+        return [warning(_RERANKER, why, error.resolution)]
     [directory] = weights.mounts
     return [ok(_RERANKER, f"{embedder.reranker} is in {directory}")]
 

@@ -115,8 +115,7 @@ def _build_for_pods(engine: docker.APIClient, recipe: Recipe, progress: Progress
             resolution=f"runner images build --role {ImageRole.SHELL} --role {role}",
         )
     recipe = replace(recipe, base=base)
-    content = _content(recipe, role, str(found["Id"]), ())
-    _make(engine, recipe, role, content, tuple, progress)
+    _make(engine, recipe, role, _content(recipe, role, str(found["Id"]), ()), tuple, progress)
 
 
 def _content(recipe: Recipe, role: ImageRole, base_id: str, files: Sequence[Path]) -> str:

@@ -197,8 +197,7 @@ def chat_request(sent: Mapping[str, Any]) -> Asked:
     wanted = _object("response_format", sent.get("response_format"))
     inner = _object("response_format.json_schema", wanted.get("json_schema"))
     schema = _schema("response_format", wanted.get("type"), inner.get("schema"))
-    with_usage = bool(options.get("include_usage"))
-    return reader.asked("messages", sent, schema, with_usage=with_usage)
+    return reader.asked("messages", sent, schema, with_usage=bool(options.get("include_usage")))
 
 
 def responses_request(sent: Mapping[str, Any]) -> Asked:
@@ -254,8 +253,7 @@ class _Reader:
             self._talk.append(Exchange(text or ("(a picture)" if self._pictures else "")))
             self._answers, self._asks = [], True
         elif role == "assistant":
-            said = _text(param, message.get("content"))
-            self._answered(_SAID_BEFORE.sub("", said))
+            self._answered(_SAID_BEFORE.sub("", _text(param, message.get("content"))))
         elif role == "tool":
             self._output(f"{param}.tool_call_id", message, "tool_call_id", "content")
         else:

@@ -86,8 +86,7 @@ class ResponseWriter:
         elif kind == "incomplete":
             yield from self._close_text("incomplete")
             self._account(event.incomplete.so_far)
-            reason = _REASONS.get(event.incomplete.reason)
-            self.response["incomplete_details"] = {"reason": reason}
+            self.response["incomplete_details"] = {"reason": _REASONS.get(event.incomplete.reason)}
             yield self._end("incomplete")
         elif kind == "failed":
             yield from self._close_text("incomplete")
@@ -157,8 +156,7 @@ class ResponseWriter:
             "name": call.tool,
         }
         yield self._add_item({**item, "arguments": "", "status": "in_progress"})
-        name = "function_call_arguments"
-        yield from self._arguments(name, call.arguments_json, name=call.tool)
+        yield from self._arguments("function_call_arguments", call.arguments_json, name=call.tool)
         self._output[-1]["status"] = "completed"
         yield self._item_done(len(self._output) - 1)
 
@@ -209,8 +207,7 @@ class ResponseWriter:
         return event
 
     def _snapshot(self) -> dict[str, Any]:
-        items = [dict(item) for item in self._output]
-        return {**self.response, "output": items}
+        return {**self.response, "output": [dict(item) for item in self._output]}
 
 
 def seconds(rfc3339: str) -> float:

@@ -66,8 +66,7 @@ def place_of(host: str) -> str:
     except ValueError:
         return host
     if isinstance(address, ipaddress.IPv6Address):
-        mapped = address.ipv4_mapped
-        return str(mapped or ipaddress.ip_network((address, 64), strict=False))
+        return str(address.ipv4_mapped or ipaddress.ip_network((address, 64), strict=False))
     return str(address)
 
 

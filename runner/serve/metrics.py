@@ -80,8 +80,7 @@ class HttpMetrics:
             finally:
                 first = scope.get("path", "").split("/")[1:2]
                 face = first[0] if first and first[0] in _FACES else "console"
-                took = time.monotonic() - began
-                self._requests.labels(face, str(status)).observe(took)
+                self._requests.labels(face, str(status)).observe(time.monotonic() - began)
 
         return counted
 

@@ -364,8 +364,7 @@ class Conversation:
             except GatewayLost:  # whoever follows the turn connects again
                 await asyncio.sleep(RECONNECT_EVERY_S)
             except WireError as error:
-                shown = self.failure(error.brief, error.resolution)
-                await self._screen.line(shown, Style.FAILURE)
+                await self._screen.line(self.failure(error.brief, error.resolution), Style.FAILURE)
                 return
 
     async def _decide(self, approval: gateway_pb2.ApprovalRequested) -> None:

@@ -102,8 +102,7 @@ class TerminalScreen(Screen):
             above.append(("ansibrightblack", self._working() + "\n"))
         if self._activity and self.waiting:
             lines = " · ".join(one_line(self.shown(line)) for line in self.waiting)
-            waiting = clip(f"waiting: {lines}", self.width)
-            above.append(("ansibrightblack", waiting + "\n"))
+            above.append(("ansibrightblack", clip(f"waiting: {lines}", self.width) + "\n"))
         prompt = f"{choices(self._offers)} " if self._answer else self.prompt()
         return [*above, ("bold", prompt)]
 

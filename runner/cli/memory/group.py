@@ -349,8 +349,7 @@ def _show(report: Imported, *, dry_run: bool, as_json: bool) -> None:
     if as_json:
         problems = [{"line": line, "problem": problem} for line, problem in report.problems]
         done = {name: getattr(report, name) for name in ("created", "updated", "unchanged")}
-        told = {**done, "problems": problems, "dry_run": dry_run}
-        print_json(told)
+        print_json({**done, "problems": problems, "dry_run": dry_run})
         return
     would = "would be " if dry_run else ""
     for name in ("created", "updated"):

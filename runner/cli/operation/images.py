@@ -12,7 +12,6 @@ import typer
 from rich.console import Console
 from rich.progress import Progress as Bars
 from rich.progress import SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from runner.cli.options import Options, Yes
 from runner.cli.output import confirm, print_table, table_of
@@ -131,9 +130,8 @@ def load(context: typer.Context, file: Annotated[Path, typer.Argument(exists=Tru
 @images.command("list")
 def show(context: typer.Context) -> None:
     """Show the images of this version and their sizes."""
-    table = Table(box=None, pad_edge=False)
-    for heading in ("role", "image", "size", "id"):
-        table.add_column(heading, overflow="fold", justify="right" if heading == "size" else "left")
+    table = table_of("role", "image", "size", "id")
+    table.columns[2].justify = "right"
     with _engine(context) as (engine, prefix):
         for each in list_images(engine, prefix):
             if each.image_id is None:

@@ -15,9 +15,8 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import IO, Final
 
 from wire.errors import Code, WireError
@@ -97,7 +96,7 @@ def _launched(options: Options, told: str, output: IO[str], ended: Callable[[], 
     return Launched(content["pid"], content["notices"])
 
 
-class HostSpawner:
+class HostSpawner(AbstractContextManager["HostSpawner"]):
     """A process that becomes hosts of any users. A context manager; its hosts outlive it."""
 
     def __init__(self, options: Options) -> None:
@@ -112,12 +111,7 @@ class HostSpawner:
                 start_new_session=True,
             )
 
-    def __enter__(self) -> "HostSpawner":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._requests.close()
         self._process.wait()
 

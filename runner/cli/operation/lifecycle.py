@@ -123,8 +123,7 @@ async def _clear(config: Config, user_id: str) -> list[str]:
         config = config.model_copy(update={"tier": last.tier})
     workspace = Workspace.locate(config, user_id)
     with host_lock(runtime.lock), workspace.held():
-        driver = driver_for(config)
-        return await clear_leftovers(runtime, workspace, driver, config)
+        return await clear_leftovers(runtime, workspace, driver_for(config), config)
 
 
 async def _host(

@@ -169,8 +169,7 @@ class HostApi:
             async with room:
                 return await self._user(user_id)
 
-        users = await asyncio.gather(*map(told, known_users(self._config)))
-        return {"users": users}
+        return {"users": await asyncio.gather(*map(told, known_users(self._config)))}
 
     async def _status(self, asked: Asked) -> dict[str, Any]:
         user_id = user_in(asked, self._config)

@@ -57,8 +57,7 @@ class People:
 
     async def invite(self, asked: Asked) -> dict[str, Any]:
         """`Invite`: a link that lets this person in, once. An earlier one does not any more."""
-        user_id = user_in(asked, self.config)
-        secret, until = self.links.invite(user_id)
+        secret, until = self.links.invite(user_in(asked, self.config))
         return {
             "links": [f"{address}/#link={secret}" for address in self._addresses],
             "until": datetime.fromtimestamp(until, UTC).isoformat(timespec="seconds"),

@@ -164,8 +164,7 @@ class SettingsApi:
 
     def _in_tier(self, config: Config, user_id: str) -> Config:
         """`config`, in the tier in which a user's host is started."""
-        tier = LastStart.tier_of(self._config, user_id)
-        return config.model_copy(update={"tier": tier})
+        return config.model_copy(update={"tier": LastStart.tier_of(self._config, user_id)})
 
     def _whose(self, asked: Asked) -> str:
         return user_in(asked, self._config) if text_in(asked, "user_id") else ""

@@ -89,8 +89,7 @@ class Push:
     @property
     def routes(self) -> list[Route]:
         """PUT takes a browser's subscription, DELETE ends that at `endpoint`, POST looks it up."""
-        path = "/api/users/{user}/push"
-        return [Route(path, self._answer, methods=["POST", "PUT", "DELETE"])]
+        return [Route("/api/users/{user}/push", self._answer, methods=["POST", "PUT", "DELETE"])]
 
     async def __aenter__(self) -> Self:
         for path in self._subscriptions.all():

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 from wire.v1 import gateway_pb2
 
+from runner.client import exports
 from runner.client.exports import Imported, read_export, write_export
 
 
@@ -55,20 +56,23 @@ def whole(*lines: bytes) -> bytes:
     return HEADER + b"".join(lines) + json.dumps(end).encode() + b"\n"
 
 
-async def imported(content: bytes, **limits: int) -> tuple[Agent, Imported, list[int]]:
+async def imported(content: bytes) -> tuple[Agent, Imported, list[int]]:
     agent, report, progress = Agent(), Imported(), list[int]()
     file = io.BytesIO(content)
-    await read_export(cast(Any, agent), file, report, progress.append, dry_run=False, **limits)
+    await read_export(cast(Any, agent), file, report, progress.append, dry_run=False)
     return agent, report, progress
 
 
-async def test_every_request_begins_with_the_header_and_holds_whole_lines() -> None:
+async def test_every_request_begins_with_the_header_and_holds_whole_lines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(exports, "EXPORT_PART_BYTES", 200)
     lines = [
         b'{"number":%d,"bad":%d}\n' % (n, n) if n == 17 else b'{"n":%d}\n' % n for n in range(40)
     ]
     lines.insert(20, b'{"long":"' + b"x" * 500 + b'"}\n')
     content = whole(*lines)
-    agent, report, progress = await imported(content, part_max_bytes=200)
+    agent, report, progress = await imported(content)
     assert len(agent.requests) > 3
     sent = agent.requests
     assert all(each.startswith(HEADER) for each in sent)
@@ -106,9 +110,12 @@ async def test_blank_lines_and_a_missing_last_line_break_do_no_harm() -> None:
     assert report == Imported(created=1)
 
 
-async def test_a_line_that_is_too_long_is_named_and_skipped() -> None:
+async def test_a_line_that_is_too_long_is_named_and_skipped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(exports, "EXPORT_LINE_MAX_BYTES", 300)
     content = whole(b'{"n":1}\n', b"x" * 1000 + b"\n", b'{"n":3}\n')
-    agent, report, _ = await imported(content, line_max_bytes=300)
+    agent, report, _ = await imported(content)
     assert report.created == 2
     assert report.problems[0] == (3, "is longer than 300 bytes")
     assert b"xxx" not in b"".join(agent.requests)
