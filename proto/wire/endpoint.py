@@ -49,7 +49,7 @@ class Endpoint:
         found = _TCP.fullmatch(text)
         if found is not None and int(found[2]) <= _PORT_MAX:
             host = found[1].strip("[]")
-            good = _is_name(host) if found[1] == host else _is_ipv6(host)
+            good = _is_name(host) if found[1] == host else _is_address(IPv6Address, host)
             if good or host == _EVERYWHERE:
                 return cls(host=host, port=int(found[2]))
         raise _bad(repr(text), "unix:/absolute/path, tcp:HOST:PORT, or tcp:*:PORT for a listener")
@@ -100,7 +100,7 @@ class Endpoint:
             return f"[::]:{self.port}"
         if ":" in self.host:
             return f"[{self.host}]:{self.port}"
-        return f"{'' if _is_ipv4(self.host) else 'dns:///'}{self.host}:{self.port}"
+        return f"{'' if _is_address(IPv4Address, self.host) else 'dns:///'}{self.host}:{self.port}"
 
     def listen(self, backlog: int) -> socket.socket:
         """A socket that listens here; that of a path replaces what lies there, and belongs to this
@@ -113,15 +113,11 @@ class Endpoint:
             path.chmod(0o600)
             listener.listen(backlog)
             return listener
-        if self.host == _EVERYWHERE:
-            both = socket.has_dualstack_ipv6()
-            family = socket.AF_INET6 if both else socket.AF_INET
-            address = ("", self.port)
-            return socket.create_server(
-                address, family=family, backlog=backlog, dualstack_ipv6=both
-            )
-        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        return socket.create_server((self.host, self.port), family=family, backlog=backlog)
+        everywhere = self.host == _EVERYWHERE
+        both = everywhere and socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if both or ":" in self.host else socket.AF_INET
+        address = ("" if everywhere else self.host, self.port)
+        return socket.create_server(address, family=family, backlog=backlog, dualstack_ipv6=both)
 
     def remove(self) -> None:
         """Remove the socket of a path. Idempotent."""
@@ -132,7 +128,7 @@ class Endpoint:
         """A connection to it. Raises `OSError`."""
         if self.path:
             return await _connected(socket.AF_UNIX, self.path)
-        if ":" in self.host or _is_ipv4(self.host):
+        if ":" in self.host or _is_address(IPv4Address, self.host):
             family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
             return await _connected(family, (self.host, self.port))
         loop = asyncio.get_running_loop()
@@ -176,22 +172,14 @@ def _is_name(host: str) -> bool:
     take some of those for addresses."""
     labels = host.split(".")
     if labels[-1].isdigit():
-        return _is_ipv4(host)
+        return _is_address(IPv4Address, host)
     return all(map(_LABEL.fullmatch, labels))
 
 
-def _is_ipv4(host: str) -> bool:
-    try:
-        return not IPv4Address(host).is_unspecified
-    except ValueError:
-        return False
-
-
-def _is_ipv6(host: str) -> bool:
-    try:
-        return not IPv6Address(host).is_unspecified
-    except ValueError:
-        return False
+def _is_address(kind: type[IPv4Address] | type[IPv6Address], host: str) -> bool:
+    with suppress(ValueError):
+        return not kind(host).is_unspecified
+    return False
 
 
 def _bad(what: str, accepted: str) -> WireError:

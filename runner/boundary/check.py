@@ -23,6 +23,7 @@ from typing import Any, Final, TypeVar
 
 import grpc
 from wire.boundary import KERNELS, POLICIES, BoundarySpec
+from wire.endpoint import Endpoint
 from wire.errors import Code, WireError
 from wire.network_probe import POLICED_PATIENCE_S, WAYS, Spec, Target, connect
 from wire.status import answered, from_rpc_error
@@ -201,19 +202,11 @@ async def _listeners(spec: _Asked) -> AsyncIterator[_Asked]:
     interfaces where policies must keep the guest from them."""
     name = f"oxydra-boundary-{secrets.token_hex(8)}"
     with contextlib.ExitStack() as stack:
-        port = stack.enter_context(_listener(spec.policed))
+        port = stack.enter_context(Endpoint(host="*" if spec.policed else "127.0.0.1").listen(1))
         abstract = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         abstract.bind(f"\0{name}")
         abstract.listen()
         yield spec._replace(listener_port=port.getsockname()[1], listener_name=name)
-
-
-def _listener(everywhere: bool) -> socket.socket:
-    if not everywhere:
-        return socket.create_server(("127.0.0.1", 0))
-    if socket.has_dualstack_ipv6():
-        return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
-    return socket.create_server(("", 0))
 
 
 async def _run(channel: grpc.aio.Channel, stdin: bytes) -> bytes:
