@@ -12,6 +12,7 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -178,19 +179,17 @@ class _Guard(grpc.aio.ServerInterceptor):
         if handler is None:
             return None
         needs_token = not handler_call_details.method.startswith(_HEALTH_PREFIX)
+        read = partial(message_of, handler.request_deserializer)
         if handler.request_streaming:
-            return grpc.stream_stream_rpc_method_handler(
-                self._exchange(handler), response_serializer=handler.response_serializer
-            )
-        if handler.response_streaming:
-            return grpc.unary_stream_rpc_method_handler(
-                self._streaming(handler, needs_token),
-                response_serializer=handler.response_serializer,
-            )
-        return grpc.unary_unary_rpc_method_handler(
-            self._single(handler, needs_token),
-            response_serializer=handler.response_serializer,
-        )
+            make = grpc.stream_stream_rpc_method_handler
+            call = self._streaming(handler.stream_stream, partial(_each, read), needs_token=True)
+        elif handler.response_streaming:
+            make = grpc.unary_stream_rpc_method_handler
+            call = self._streaming(handler.unary_stream, read, needs_token)
+        else:
+            make = grpc.unary_unary_rpc_method_handler
+            call = self._single(handler.unary_unary, read, needs_token)
+        return make(call, response_serializer=handler.response_serializer)
 
     @asynccontextmanager
     async def _admitted(
@@ -236,40 +235,31 @@ class _Guard(grpc.aio.ServerInterceptor):
                 return
         await abort(context, self._refusal)
 
-    def _single(self, handler: Any, needs_token: bool) -> Callable[..., Awaitable[Any]]:
-        async def call(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+    def _single(
+        self, answer: Callable[..., Any], read: Callable[[Any], Any], needs_token: bool
+    ) -> Callable[..., Any]:
+        async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
             async with self._admitted(context, needs_token):
-                return await handler.unary_unary(
-                    message_of(handler.request_deserializer, request), context
-                )
+                return await answer(read(request), context)
 
         return call
 
-    def _streaming(self, handler: Any, needs_token: bool) -> Callable[..., AsyncIterator[Any]]:
+    def _streaming(
+        self, answer: Callable[..., Any], read: Callable[[Any], Any], needs_token: bool
+    ) -> Callable[..., Any]:
         async def call(
-            request: bytes, context: grpc.aio.ServicerContext[Any, Any]
+            request: Any, context: grpc.aio.ServicerContext[Any, Any]
         ) -> AsyncIterator[Any]:
             async with self._admitted(context, needs_token):
-                async for item in handler.unary_stream(
-                    message_of(handler.request_deserializer, request), context
-                ):
+                async for item in answer(read(request), context):
                     yield item
 
         return call
 
-    def _exchange(self, handler: Any) -> Callable[..., AsyncIterator[Any]]:
-        async def messages(requests: AsyncIterator[bytes]) -> AsyncIterator[Any]:
-            async for request in requests:
-                yield message_of(handler.request_deserializer, request)
 
-        async def call(
-            requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]
-        ) -> AsyncIterator[Any]:
-            async with self._admitted(context, needs_token=True):
-                async for item in handler.stream_stream(messages(requests), context):
-                    yield item
-
-        return call
+async def _each(read: Callable[[bytes], Any], requests: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+    async for request in requests:
+        yield read(request)
 
 
 class Server:
