@@ -5,6 +5,8 @@ import errno
 import os
 from typing import Final
 
+from wire.kernel.prctl import check
+
 CLONE_NEWNS: Final = 0x0002_0000
 CLONE_NEWUSER: Final = 0x1000_0000
 MS_REMOUNT: Final = 32
@@ -30,20 +32,20 @@ _LIBC.mount.argtypes = (
 def mount(source: str | None, target: str, kind: str | None, flags: int) -> None:
     """Raises `OSError` if the kernel refuses, as do the other calls here."""
     names = [None if name is None else os.fsencode(name) for name in (source, target, kind)]
-    _check("mount", _LIBC.mount(*names, flags, None))
+    check("mount", _LIBC.mount(*names, flags, None))
 
 
 def unmount(target: str) -> None:
-    _check("umount", _LIBC.umount2(os.fsencode(target), _MNT_DETACH))
+    check("umount", _LIBC.umount2(os.fsencode(target), _MNT_DETACH))
 
 
 def unshare(flags: int) -> None:
-    _check("unshare", _LIBC.unshare(flags))
+    check("unshare", _LIBC.unshare(flags))
 
 
 def trace(pid: int) -> None:
     """Attach to a process as a debugger does, then detach."""
-    _check("ptrace", _LIBC.ptrace(_PTRACE_SEIZE, pid, None, None))
+    check("ptrace", _LIBC.ptrace(_PTRACE_SEIZE, pid, None, None))
     _LIBC.ptrace(_PTRACE_DETACH, pid, None, None)
 
 
@@ -61,9 +63,3 @@ def answered_key_calls() -> list[str]:
         if ctypes.get_errno() not in (errno.EPERM, errno.ENOSYS):
             found.append(name)
     return found
-
-
-def _check(name: str, result: int) -> None:
-    if result < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{name}: {os.strerror(number)}")

@@ -52,7 +52,7 @@ def enter() -> None:
     """
     libc = ctypes.CDLL(None, use_errno=True)
     ids = {"uid_map": os.getuid(), "gid_map": os.getgid()}
-    _check("unshare", libc.unshare(_NEW_USERS | _NEW_MOUNTS | _NEW_PROCESSES))
+    prctl.check("unshare", libc.unshare(_NEW_USERS | _NEW_MOUNTS | _NEW_PROCESSES))
     with suppress(OSError):  # where it can be denied, it must be before groups can be mapped
         _write("setgroups", "deny")
     for name, number in ids.items():
@@ -67,7 +67,8 @@ def enter() -> None:
     # Through /proc a command opens every pipe and file that it finds in here, but no socket.
     os.dup2(inside.fileno(), 2)
     inside.close()
-    _check("mount", libc.mount(b"proc", b"/proc", b"proc", _NO_SETUID_DEVICES_OR_PROGRAMS, None))
+    mounted = libc.mount(b"proc", b"/proc", b"proc", _NO_SETUID_DEVICES_OR_PROGRAMS, None)
+    prctl.check("mount", mounted)
     prctl.drop_capabilities()
 
 
@@ -83,9 +84,3 @@ def _guard(child: int, messages: socket.socket) -> NoReturn:
 def _write(name: str, content: str) -> None:
     with open(f"/proc/self/{name}", "w") as file:  # noqa: PTH123
         file.write(content)
-
-
-def _check(name: str, result: int) -> None:
-    if result != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{name}: {os.strerror(number)}")

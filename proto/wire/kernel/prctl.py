@@ -54,9 +54,7 @@ def drop_capabilities() -> None:
             raise
     libc = ctypes.CDLL(None, use_errno=True)
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
-    if libc.capset(header, (ctypes.c_uint32 * 6)()) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"capset: {os.strerror(number)}")
+    check("capset", libc.capset(header, (ctypes.c_uint32 * 6)()))
 
 
 def filter_calls(program: Any) -> None:
@@ -71,6 +69,11 @@ def filter_calls(program: Any) -> None:
 
 def _prctl(option: int, argument: ctypes.c_char_p | ctypes.c_ulong, more: Any = _ZERO) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(option, argument, more, _ZERO, _ZERO) != 0:
+    check(f"prctl({option})", libc.prctl(option, argument, more, _ZERO, _ZERO))
+
+
+def check(name: str, result: int) -> None:
+    """Raise `OSError` if a call of the C library has failed."""
+    if result != 0:
         number = ctypes.get_errno()
-        raise OSError(number, f"prctl({option}): {os.strerror(number)}")
+        raise OSError(number, f"{name}: {os.strerror(number)}")
