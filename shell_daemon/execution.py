@@ -6,8 +6,8 @@ import fcntl
 import os
 import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack
 
+from wire.disk import held
 from wire.v1 import shell_pb2
 
 from shell_daemon.limits import Settings
@@ -77,7 +77,10 @@ class Execution:
             return
         self._begun = self._loop.time()
         try:
-            self._process = await self._spawn(processes, program, directory, stdin, environment)
+            with self._connected(program, stdin) as streams:
+                self._process = await processes.spawn(
+                    program, environment, [directory, *streams], grace=self._settings.grace
+                )
         except OSError as error:
             self.fail(f"cannot start the command: {error.strerror}")
             return
@@ -164,36 +167,24 @@ class Execution:
         told = self.stdout if self._background else self.stderr
         told.add(f"oxydra: {why}\n".encode())
 
-    async def _spawn(
-        self,
-        processes: Processes,
-        program: Program,
-        directory: int,
-        stdin: bytes,
-        environment: dict[str, str],
-    ) -> Process:
-        with ExitStack() as closing:
-
-            def close_later(descriptor: int) -> int:
-                closing.callback(os.close, descriptor)
-                return descriptor
-
+    @contextlib.contextmanager
+    def _connected(self, program: Program, stdin: bytes) -> Iterator[list[int]]:
+        """The command's ends of its three streams, as long as they are handed over."""
+        with contextlib.ExitStack() as closing:
             if self.stdin is not None:
                 given, write = os.pipe()
                 self.stdin.attach(write)
             else:
                 given = _readable(stdin) if program.file else self._fed(stdin)
-            descriptors = [directory, close_later(given)]
+            ends = [closing.enter_context(held(given))]
             for stream in (self.stdout, self.stderr):
                 if self._background and stream is self.stderr:
-                    descriptors.append(descriptors[-1])
+                    ends.append(ends[-1])
                     continue
                 descriptor, write = os.pipe() if program.file else _socket_pair()
                 stream.attach(descriptor)
-                descriptors.append(close_later(write))
-            return await processes.spawn(
-                program, environment, descriptors, grace=self._settings.grace
-            )
+                ends.append(closing.enter_context(held(write)))
+            yield ends
 
     @contextlib.contextmanager
     def _attended(self) -> Iterator[None]:

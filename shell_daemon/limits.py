@@ -99,11 +99,7 @@ class Settings:
 
 
 def _bad(field: str, problem: str, accepted: str) -> WireError:
-    return WireError(
-        Code.INVALID_ARGUMENT,
-        f"bad shell daemon setting {field}: {problem}",
-        details=f"accepted: {accepted}",
-    )
+    return refused(f"bad shell daemon setting {field}", problem, accepted)
 
 
 def refused(field: str, problem: str, accepted: str) -> WireError:
