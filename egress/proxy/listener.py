@@ -34,7 +34,7 @@ from egress.proxy.exchange import (
     proxied,
 )
 from egress.proxy.handshake import HEAD_S, Connect, HandshakeReader
-from egress.proxy.tunnel import ESTABLISHED, Tunnels
+from egress.proxy.tunnel import ESTABLISHED, carry
 from egress.refusals import Refused
 
 _SILENT: Final = logging.getLogger("egress.aiohttp")
@@ -165,7 +165,6 @@ class EgressListener:
         self.role = role
         self.admission = admission
         self.exchange = Exchange(admission)
-        self.tunnels = Tunnels(admission)
         self._visits: set[_Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._accepting: asyncio.Task[None] | None = None
@@ -372,7 +371,8 @@ class _Connection:
             if caller.role == Party.SHELL and interception.wants(wanted.host, wanted.port):
                 await self._listener.intercept(transport, wanted, caller)
             else:
-                await self._listener.tunnels.run(transport, wanted.host, wanted.port, caller)
+                admission = self._listener.admission
+                await carry(admission, transport, wanted.host, wanted.port, caller)
         except Refused as refused:
             attempt = Attempt("tunnel", wanted.host, wanted.port)
             with suppress(asyncio.CancelledError):

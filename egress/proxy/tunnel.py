@@ -137,34 +137,30 @@ _ALERT: Final = bytes((21, 3, 3, 0, 2, 2, 49))
 """TLS: fatal, access denied."""
 
 
-class Tunnels:
-    """Opens tunnels that `admission` lets out."""
+async def carry(
+    admission: Admission, client: asyncio.Transport, host: str, port: int, caller: Caller
+) -> None:
+    """Carry bytes between `client`, which is not being read, and a host until one of them ends.
 
-    def __init__(self, admission: Admission) -> None:
-        self._admission = admission
-
-    async def run(self, client: asyncio.Transport, host: str, port: int, caller: Caller) -> None:
-        """Carry bytes between `client`, which is not being read, and a host until one of them ends.
-
-        Raises `Refused` as long as nothing was answered.
-        """
-        passage = await self._admission.admit(caller, Attempt("tunnel", host, port))
-        tunnel = _Tunnel(self._admission, passage, client)
-        try:
-            async with passage.lasting():
-                dialer = passage.configuration.outside.dialer
-                await dialer.connect(host, port, passage.addresses, tunnel.far)
-                tunnel.open()
-                await tunnel.ended
-        except Refused as refused:
-            tunnel.outcome, tunnel.reason = "cut" if passage.forbidden else "failed", refused.why
-            refused.recorded = True
-            if tunnel.near.transport is None:  # nothing was answered
-                raise
-            tunnel.cut(refused.why)
-        finally:
-            tunnel.close()
-            await self._admission.end(passage, tunnel.outcome, tunnel.reason)
+    Raises `Refused` as long as nothing was answered.
+    """
+    passage = await admission.admit(caller, Attempt("tunnel", host, port))
+    tunnel = _Tunnel(admission, passage, client)
+    try:
+        async with passage.lasting():
+            dialer = passage.configuration.outside.dialer
+            await dialer.connect(host, port, passage.addresses, tunnel.far)
+            tunnel.open()
+            await tunnel.ended
+    except Refused as refused:
+        tunnel.outcome, tunnel.reason = "cut" if passage.forbidden else "failed", refused.why
+        refused.recorded = True
+        if tunnel.near.transport is None:  # nothing was answered
+            raise
+        tunnel.cut(refused.why)
+    finally:
+        tunnel.close()
+        await admission.end(passage, tunnel.outcome, tunnel.reason)
 
 
 class _Tunnel:
@@ -206,9 +202,7 @@ class _Tunnel:
 
     def cut(self, why: str, outcome: str = "cut") -> None:
         """End both sides at once."""
-        if not self.ended.done():
-            self.outcome, self.reason = outcome, why
-            self.ended.set_result(None)
+        self._end(outcome, why)
         if self.far.transport is not None:
             self.far.transport.abort()
         self._client.abort()
@@ -251,25 +245,29 @@ class _Tunnel:
 
     def _refuse(self, why: str) -> None:
         self._client.write(_ALERT)
-        if not self.ended.done():
-            self.outcome, self.reason = "refused", why
-            self.ended.set_result(None)
+        self._end("refused", why)
         if self.far.transport is not None:
             self.far.transport.abort()
 
+    def _end(self, outcome: str, reason: str) -> None:
+        """Only the first end counts."""
+        if not self.ended.done():
+            self.outcome, self.reason = outcome, reason
+            self.ended.set_result(None)
+
     def _to_server(self, data: bytes) -> None:
         assert self.far.transport is not None
-        if self._passage.forbidden:
-            return
-        self.far.transport.write(data)
-        self._heard = self._loop.time()
-        if why := self._admission.passed(self._passage, sent=len(data)):
-            self.cut(why, "limit")
+        if not self._passage.forbidden:
+            self.far.transport.write(data)
+            self._count(sent=len(data))
 
     def _to_client(self, data: bytes) -> None:
         self._client.write(data)
+        self._count(received=len(data))
+
+    def _count(self, **moved: int) -> None:
         self._heard = self._loop.time()
-        if why := self._admission.passed(self._passage, received=len(data)):
+        if why := self._admission.passed(self._passage, **moved):
             self.cut(why, "limit")
 
     def _late(self) -> None:
@@ -282,12 +280,12 @@ class _Tunnel:
             self._deadline = self._loop.call_later(_CHECK_S, self._watch)
 
     def _lost(self, end: "_End") -> None:
-        if not self.ended.done():
-            if self.near.take == self._to_server:
-                self.outcome, self.reason = "done", ""
-            elif end is self.far:
-                self.outcome, self.reason = "failed", "the server has closed the connection"
-            self.ended.set_result(None)
+        if self.near.take == self._to_server:
+            self._end("done", "")
+        elif end is self.far:
+            self._end("failed", "the server has closed the connection")
+        else:
+            self._end(self.outcome, self.reason)
 
 
 class _End(asyncio.Protocol):
