@@ -12,7 +12,7 @@ import json
 import re
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Final, Literal, Self, TypeGuard, Union, get_args, get_origin
 from urllib.parse import urlsplit
@@ -89,12 +89,6 @@ def _expression(value: str) -> str:
     return value
 
 
-def _preset(value: str) -> str:
-    if value not in PRESETS:
-        raise ValueError
-    return value
-
-
 def _rule(value: str) -> str:
     try:
         Rule.parse(value)
@@ -114,16 +108,6 @@ def _named_host(value: str) -> str:
     if hosts.is_address(host):
         raise PydanticCustomError("host", "is an address; certificates are issued for names")
     return f"{host}:{port}" if port else host
-
-
-def _network(value: str) -> str:
-    ipaddress.ip_network(value)
-    return value
-
-
-def _address(value: str) -> str:
-    _ = urlsplit(value).port  # raises ValueError for what is no host or no port
-    return value
 
 
 def _proxy(value: str) -> str:
@@ -147,19 +131,27 @@ def _server_address(value: str) -> str:
     return value
 
 
-def _loopback_server(value: str) -> str:
-    return str(LoopbackServer.of(value))
+def _one_of(names: Collection[str]) -> AfterValidator:
+    def check(value: str) -> str:
+        if value not in names:
+            raise ValueError
+        return value
+
+    return AfterValidator(check)
 
 
-def _time_zone(value: str) -> str:
-    zones.zone(value)
-    return value
+def _read_by(parse: Callable[[str], object]) -> AfterValidator:
+    """Texts for which `parse` raises no `ValueError`."""
+
+    def check(value: str) -> str:
+        parse(value)
+        return value
+
+    return AfterValidator(check)
 
 
-def _tool_name(value: str) -> str:
-    if value not in NAMES:
-        raise ValueError
-    return value
+_IsAddress: Final = _read_by(lambda value: urlsplit(value).port)
+"""With a host and a port as they can be, if any."""
 
 
 def count(low: int, high: int) -> Any:
@@ -204,7 +196,7 @@ EnvName = Annotated[
     ),
 ]
 ToolNames = Annotated[
-    tuple[Annotated[str, Field(strict=True), AfterValidator(_tool_name)], ...],
+    tuple[Annotated[str, Field(strict=True), _one_of(NAMES)], ...],
     Field(
         description=f"a list of tool names ({', '.join(TOOLS)}) or families ({', '.join(FAMILIES)})"
     ),
@@ -244,8 +236,8 @@ TypedScope = Literal["user", "session"]
 """Who sees what `remember` stores: all of a user's sessions, or the one it was said in."""
 Approval = Literal["auto", "ask", "deny"]
 Thinking = Literal["default", "off", "low", "medium", "high"]
-Profile = Literal["auto", "small", "full"]
 """How much a model thinks before it answers; "default" is the provider's own choice."""
+Profile = Literal["auto", "small", "full"]
 Fallbacks = Annotated[
     tuple[Annotated[str, text("provider:model", rf"^({'|'.join(KEYED)}):[!-~]{{1,200}}$")], ...],
     Field(description=f"a list of models as {', '.join(f'{name}:MODEL' for name in KEYED)}"),
@@ -464,7 +456,7 @@ class AgentSettings(Section):
     base_url: Annotated[
         str,
         text("http://… or https://…", r"^(https?://[^/\s\x00-\x1f\x7f][^\s\x00-\x1f\x7f]*)?$"),
-        AfterValidator(_address),
+        _IsAddress,
     ] = ""
     api_key_env: EnvName = ""
     api_key_file: Annotated[
@@ -500,7 +492,7 @@ class AgentSettings(Section):
     images: Switch = True
     time_zone: Annotated[
         Annotated[str, Field(strict=True, min_length=1, description=f'"auto" or {zones.ACCEPTED}')],
-        AfterValidator(_time_zone),
+        _read_by(zones.zone),
     ] = zones.AUTO
     second_chance: Switch = True
     fallbacks: Fallbacks = ()
@@ -696,7 +688,7 @@ class EgressRoleSettings(Section):
     """
 
     presets: Annotated[
-        tuple[Annotated[str, Field(strict=True), AfterValidator(_preset)], ...],
+        tuple[Annotated[str, Field(strict=True), _one_of(PRESETS)], ...],
         Field(description=f"a list of presets: {', '.join(PRESETS)}"),
     ] = ()
     allow: Rules = ()
@@ -810,11 +802,16 @@ class EgressSettings(Section):
         Field(max_length=64, description="a list of hosts without wildcards"),
     ] = ()
     private_networks: Annotated[
-        tuple[Annotated[str, text("a network"), AfterValidator(_network)], ...],
+        tuple[Annotated[str, text("a network"), _read_by(ipaddress.ip_network)], ...],
         Field(description="a list of networks as 10.1.0.0/16 or fd00:1::/32"),
     ] = ()
     host_loopback: Annotated[
-        tuple[Annotated[str, text("an address"), AfterValidator(_loopback_server)], ...],
+        tuple[
+            Annotated[
+                str, text("an address"), AfterValidator(lambda value: str(LoopbackServer.of(value)))
+            ],
+            ...,
+        ],
         Field(max_length=16, description="a list of addresses as http://127.0.0.1:11434/v1"),
     ] = ()
     name_servers: Annotated[
@@ -877,7 +874,7 @@ class McpServerSettings(Section):
             "http://… or https://… without credentials and options",
             r"^(https?://[^/\s@?#\x00]+[^\s@?#\x00]*)?$",
         ),
-        AfterValidator(_address),
+        _IsAddress,
     ] = ""
     client_id: Annotated[str, Field(exclude=True), text("an id", r"^[!-~]*$", max_length=1000)] = ""
     client_secret_env: Annotated[EnvName, Field(exclude=True)] = ""
@@ -1065,6 +1062,14 @@ class EmbedderSettings(Section):
     ] = ""
 
 
+def _listening(port: int) -> Any:
+    """Where a server listens, at `port` for example; empty if nowhere."""
+    return text(
+        f"an address and a port: 127.0.0.1:{port}, [::1]:{port} or 0.0.0.0:{port}",
+        r"^((\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.-]+):[0-9]{1,5})?$",
+    )
+
+
 class AccessSettings(Section):
     """`[access]`: where people with access tokens are let in; without an address nobody is.
 
@@ -1076,13 +1081,7 @@ class AccessSettings(Section):
 
     socket: SocketPath = None
     socket_group: GroupName = ""
-    listen: Annotated[
-        str,
-        text(
-            "an address and a port: 127.0.0.1:7443, [::1]:7443 or 0.0.0.0:7443",
-            r"^((\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.-]+):[0-9]{1,5})?$",
-        ),
-    ] = ""
+    listen: Annotated[str, _listening(7443)] = ""
     certificate: PemFile = None
     key: PemFile = None
     authority: PemFile = None
@@ -1129,13 +1128,7 @@ class ServeSettings(Section):
     lets the server listen beside a socket whose users are believed so.
     """
 
-    listen: Annotated[
-        str,
-        text(
-            "an address and a port: 127.0.0.1:7480, [::1]:7480 or 0.0.0.0:7480",
-            r"^((\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.-]+):[0-9]{1,5})?$",
-        ),
-    ] = "127.0.0.1:7480"
+    listen: Annotated[str, _listening(7480)] = "127.0.0.1:7480"
     socket: SocketPath = None
     socket_group: GroupName = ""
     certificate: PemFile = None
@@ -1190,7 +1183,7 @@ class TelemetrySettings(Section):
     otlp_endpoint: Annotated[
         str,
         text("http://… or https://…", r"^(https?://[^/\s@?#\x00][^\s@?#\x00]*)?$"),
-        AfterValidator(_address),
+        _IsAddress,
     ] = ""
     otlp_headers_env: EnvName = ""
     sample_ratio: Fraction = 1.0
@@ -1286,12 +1279,6 @@ _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 _SHOWN_CHARS: Final = 80
 _MAY_HOLD_SECRETS: Final = ("args", "command", "endpoint", "env", "keyring", "keys", "proxy", "url")
 """The ends of names of settings in whose place people write keys, or addresses with passwords."""
-_GONE: Final = {
-    ("shell", "network"): "[egress.shell] says what commands may reach: presets, allow, ask",
-    ("container", "agent_network"): "the agent reaches the servers that its settings name; "
-    "[egress.agent] allows more",
-}
-"""What took the place of settings that there were, by the ends of their keys."""
 
 
 def dotted(key: Key) -> str:
@@ -1351,8 +1338,6 @@ def _problem(model: type[BaseModel], item: ErrorDetails) -> tuple[Key, str]:
     found = lookup(model, key)
     if item["type"] == "extra_forbidden" and isinstance(found, type):
         name = str(item["loc"][-1])
-        if instead := _GONE.get((".".join(key[-1:]), name)):
-            return (*key, name), f"no such setting any more: {instead}"
         known = ", ".join(found.model_fields)
         return (*key, name), f"no such setting; accepted: {known}"
     if isinstance(item["input"], Mapping) and item["type"] == "conflict":

@@ -100,11 +100,6 @@ def test_what_an_envelope_leaves_out_has_its_default() -> None:
             "bad setting mcp.servers.a.secret_env.A: the value is not shown; accepted: the NAME",
         ),
         ("colours", "{}", "bad setting colours: no such setting; accepted: memory, tools"),
-        (
-            "shell",
-            '{"network": "outbound"}',
-            "bad setting shell.network: no such setting any more: [egress.shell] says what",
-        ),
         ("shell", '{"deny": ["rm *", " "]}', "bad setting shell.deny: ' '; accepted: a list"),
         (
             "agent",
