@@ -244,14 +244,10 @@ def _icmp(trial: _Trial) -> str:
     if trial.spec.policed:
         answers = [each.address for kind, each in trial.datagrams if kind == "icmp"]
         return f"{', '.join(answers)} answers to ICMP" if answers else ""
-    for kind, family, protocol in (
-        (socket.SOCK_RAW, socket.AF_INET, socket.IPPROTO_ICMP),
-        (socket.SOCK_DGRAM, socket.AF_INET, socket.IPPROTO_ICMP),
-        (socket.SOCK_RAW, socket.AF_INET6, socket.IPPROTO_ICMPV6),
-        (socket.SOCK_DGRAM, socket.AF_INET6, socket.IPPROTO_ICMPV6),
-    ):
-        address = _PUBLIC["ipv4" if family is socket.AF_INET else "ipv6"]
-        if has_route(address, 0, kind, protocol):
+    for address in _PUBLIC.values():
+        protocol = _ICMP[Target(address, 0).family]
+        kinds = (socket.SOCK_RAW, socket.SOCK_DGRAM)
+        if any(has_route(address, 0, kind, protocol) for kind in kinds):
             return f"ICMP goes to {address}"
     return ""
 

@@ -14,6 +14,7 @@ import os
 import resource
 import signal
 from collections.abc import Callable
+from functools import partial
 from typing import BinaryIO, Final, NoReturn, TypeVar
 
 from wire import logs
@@ -69,16 +70,12 @@ class Lease:
     def _wait(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(self._left, self._look)
 
-    def _look(self) -> None:
+    def _look(self, *, last: bool = False) -> None:
         if self._left > 0:
             self._wait()
-        else:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(_LAST_LOOK_S, self._last_look)
-
-    def _last_look(self) -> None:
-        if self._left > 0:
-            self._wait()
+        elif not last:
+            again = partial(self._look, last=True)
+            self._timer = asyncio.get_running_loop().call_later(_LAST_LOOK_S, again)
         else:
             log.info("the runner is gone: no call of it for %g s", self._seconds)
             self._then()
