@@ -118,13 +118,11 @@ def _upstream(message: egress_pb2.EgressUpstream) -> Upstream:
     url = urlsplit(message.url)
     if url.scheme not in ("http", "https") or not url.hostname or url.username or url.query:
         raise ValueError(f"upstream {message.name!r} has no usable address")
+    texts = ("name", "ca_pem", "missing", "host_socket", "host_token")
+    login = message.login if message.HasField("login") else None
     return Upstream(
-        message.name,
-        message.url.rstrip("/"),
-        dict(message.headers),
-        message.ca_pem,
-        message.missing,
-        message.host_socket,
-        message.host_token,
-        message.login if message.HasField("login") else None,
+        **{name: getattr(message, name) for name in texts},
+        url=message.url.rstrip("/"),
+        headers=dict(message.headers),
+        login=login,
     )
