@@ -18,7 +18,7 @@ from wire.errors import Code, WireError
 from wire.identity import Identity, Party, Peer
 from wire.status import answered
 from wire.transport import Server, new_token, open_channel, unix_endpoint
-from wire.v1 import control_pb2, control_pb2_grpc, egress_pb2, gateway_pb2
+from wire.v1 import control_pb2, control_pb2_grpc, egress_pb2
 
 from runner.config.models import Config
 from runner.errors import HostError
@@ -147,75 +147,72 @@ class ControlClient:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    async def _ask(self, method: str, timeout: float = _GUEST_S, /, **fields: Any) -> Any:
+        """The reply of a method of the contract to a request with these fields."""
+        request = GetMessageClass(_METHODS[method].input_type)(**fields)
+        return await answered(getattr(self._stub, method)(request, timeout=timeout))
+
     async def status(self, timeout: float = _ANSWER_S) -> control_pb2.StatusReply:
         """The current state of the host and its guests."""
-        return await answered(self._stub.Status(control_pb2.StatusRequest(), timeout=timeout))
+        found: control_pb2.StatusReply = await self._ask("Status", timeout)
+        return found
 
     async def gateway(self) -> Peer:
         """The agent's gateway. Waits while the agent starts."""
-        reply = await answered(self._stub.Connect(control_pb2.ConnectRequest(), timeout=_GUEST_S))
+        reply = await self._ask("Connect")
         return Peer(reply.gateway, Party.AGENT, reply.token, self._identity, reply.launch_id)
 
     async def restart(self, role: str = "") -> None:
         """Restart guests and return when they are healthy."""
-        await answered(self._stub.Restart(control_pb2.RestartRequest(role=role), timeout=_GUEST_S))
+        await self._ask("Restart", role=role)
 
     async def check_boundary(self) -> control_pb2.BoundaryReport:
         """Run the boundary self-test again."""
-        request = control_pb2.CheckBoundaryRequest()
-        return (await answered(self._stub.CheckBoundary(request, timeout=_GUEST_S))).boundary
+        found: control_pb2.BoundaryReport = (await self._ask("CheckBoundary")).boundary
+        return found
 
     async def set_memory_token(self, token: str) -> None:
         """Use another token for the memory server, if the server accepts it."""
-        request = gateway_pb2.SetMemoryTokenRequest(auth_token=token)
-        await answered(self._stub.SetMemoryToken(request, timeout=_GUEST_S))
+        await self._ask("SetMemoryToken", auth_token=token)
 
     async def set_credential(self, provider: str, key: str, source: str, origin: str = "") -> bool:
         """Use another key for a model's provider, at `origin` alone. False if no agent runs that
         could take it now."""
-        request = control_pb2.SetCredentialRequest(
-            provider=provider, key=key, source=source, origin=origin
-        )
-        return (await answered(self._stub.SetCredential(request, timeout=_GUEST_S))).in_use
+        fields = {"provider": provider, "key": key, "source": source, "origin": origin}
+        return bool((await self._ask("SetCredential", **fields)).in_use)
 
     async def clear_credential(self, provider: str) -> bool:
         """Forget a key that was set so. False if there was none."""
-        request = control_pb2.ClearCredentialRequest(provider=provider)
-        return (await answered(self._stub.ClearCredential(request, timeout=_GUEST_S))).cleared
+        return bool((await self._ask("ClearCredential", provider=provider)).cleared)
 
     async def credentials(self) -> list[control_pb2.Credential]:
         """Where each provider's key is from."""
-        request = control_pb2.ListCredentialsRequest()
-        reply = await answered(self._stub.ListCredentials(request, timeout=_GUEST_S))
-        return list(reply.credentials)
+        return list((await self._ask("ListCredentials")).credentials)
 
     async def metrics(self) -> str:
         """What the host has counted, as Prometheus reads it; empty if it counts nothing."""
-        request = control_pb2.MetricsRequest()
-        return (await answered(self._stub.Metrics(request, timeout=_ANSWER_S))).text
+        return str((await self._ask("Metrics", _ANSWER_S)).text)
 
     async def get_egress(self) -> control_pb2.GetEgressReply:
         """What may leave and what has left."""
-        request = control_pb2.GetEgressRequest()
-        return await answered(self._stub.GetEgress(request, timeout=_ANSWER_S))
+        found: control_pb2.GetEgressReply = await self._ask("GetEgress", _ANSWER_S)
+        return found
 
     async def reload_egress(self) -> list[str]:
         """Take up the settings of egress that are valid now. Returns what there is to know."""
-        request = control_pb2.ReloadEgressRequest()
-        return list((await answered(self._stub.ReloadEgress(request, timeout=_GUEST_S))).notices)
+        return list((await self._ask("ReloadEgress")).notices)
 
     async def grant_egress(
         self, role: str, grant: egress_pb2.EgressGrant, *, withdraw: bool
     ) -> bool:
         """Allow or deny something until the host ends, or take that back. False if nothing was
         changed by it."""
-        request = control_pb2.GrantEgressRequest(role=role, grant=grant, withdraw=withdraw)
-        return (await answered(self._stub.GrantEgress(request, timeout=_GUEST_S))).changed
+        reply = await self._ask("GrantEgress", role=role, grant=grant, withdraw=withdraw)
+        return bool(reply.changed)
 
     async def test_notices(self) -> list[control_pb2.NoticeSent]:
         """Send one message to each address of `[notices]`; what became of it."""
-        request = control_pb2.TestNoticesRequest()
-        return list((await answered(self._stub.TestNotices(request, timeout=_GUEST_S))).sent)
+        return list((await self._ask("TestNotices")).sent)
 
     async def open_project(
         self,
@@ -227,15 +224,13 @@ class ControlClient:
         lift: Sequence[str] = (),
     ) -> control_pb2.OpenProjectReply:
         """Show a directory to the agent and its commands, which start anew unless it is open."""
-        request = control_pb2.OpenProjectRequest(
-            path=path, name=name, write=write, hide=hide, lift=lift
-        )
-        return await answered(self._stub.OpenProject(request, timeout=_GUEST_S))
+        fields = {"path": path, "name": name, "write": write, "hide": hide, "lift": lift}
+        found: control_pb2.OpenProjectReply = await self._ask("OpenProject", **fields)
+        return found
 
     async def close_project(self, name: str) -> None:
         """Take away what was opened so."""
-        request = control_pb2.CloseProjectRequest(name=name)
-        await answered(self._stub.CloseProject(request, timeout=_GUEST_S))
+        await self._ask("CloseProject", name=name)
 
     async def stop(self) -> None:
         """Stop the host and wait until nothing of it is left.
@@ -243,7 +238,7 @@ class ControlClient:
         A host process of its own ends a moment later; that is waited for too.
         """
         holder = lock_holder(self._runtime.lock)
-        await answered(self._stub.Stop(control_pb2.StopRequest(), timeout=_ANSWER_S))
+        await self._ask("Stop", _ANSWER_S)
         deadline = asyncio.get_running_loop().time() + _STOP_S
         while (now := lock_holder(self._runtime.lock)) is not None and now == holder:
             if asyncio.get_running_loop().time() > deadline:
