@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, NoReturn, TypeVar
@@ -31,7 +31,7 @@ from runner.host.egress import Egress, EgressGuests
 from runner.host.launch import Launchers
 from runner.host.recovery import RecoveryState, RunningGuest
 from runner.host.runtime import Runtime, save_state
-from runner.host.supervisor import Launch, Policy, Supervisor, disabled
+from runner.host.supervisor import Launch, Policy, Supervisor, disabled, first_of
 from runner.host.tools import ToolGuests, each_of, require_passed
 from runner.projects.hiding import require_covered, until_replaced
 from runner.tiers.base import Boundary, Handle, Port, TierDriver
@@ -47,40 +47,32 @@ _REASON_CHARS: Final = 1_500
 ROLES: Final = (Role.AGENT.value, Role.SHELL.value, *(role.value for role in SERVED))
 
 
+@dataclass(repr=False, eq=False)
 class Guests:
     """The supervisors of one user, and what they share.
 
     `embedder` returns where the embedder is, at each launch. `tokens` are the host's own, by their
     descriptions. In `runtime` is what the next runner recovers from; of what the last one has left
     in a `handover`, what would be the same today is adopted. `watcher` records what the agent tells
-    of its calls, `egress_watchers` what leaves. `boundary` tries what agent and shell reach.
+    of its calls, `egress_watchers` what leaves. `self_test` tries what agent and shell reach.
     """
 
-    def __init__(
-        self,
-        driver: TierDriver,
-        launchers: Launchers,
-        *,
-        embedder: Callable[[], bootstrap_pb2.Link],
-        boundary: Boundary,
-        tokens: Mapping[str, str],
-        runtime: Runtime,
-        watcher: CallRecorder,
-        egress_watchers: Mapping[Role, EgressWatcher],
-        tool_watcher: Callable[..., EgressWatcher],
-        handover: RecoveryState,
-        policy: Policy | None = None,
-    ) -> None:
-        self._driver = driver
+    driver: TierDriver
+    launchers: Launchers
+    embedder: Callable[[], bootstrap_pb2.Link]
+    self_test: Boundary
+    tokens: Mapping[str, str]
+    runtime: Runtime
+    watcher: CallRecorder
+    egress_watchers: Mapping[Role, EgressWatcher]
+    tool_watcher: Callable[..., EgressWatcher]
+    handover: RecoveryState
+    policy: Policy | None = None
+
+    def __post_init__(self) -> None:
+        driver, launchers, handover = self.driver, self.launchers, self.handover
         self._placement = driver.capabilities.placement
         self._moved = {Role.AGENT: asyncio.Event(), Role.SHELL: asyncio.Event()}
-        self._watcher = watcher
-        self._launchers = launchers
-        self._embedder = embedder
-        self._boundary = boundary
-        self._tokens = tokens
-        self._runtime = runtime
-        self._handover = handover
         self._inherited = dict(handover.guests)
         launchers.egress.kept = handover.kept
         if launchers.shell is not None and handover.agent_token:
@@ -109,7 +101,7 @@ class Guests:
                 role,
                 prepare,
                 verify=verify,
-                policy=policy,
+                policy=self.policy,
                 on_handle=partial(self._record, role),
                 adopt=partial(self._adopt, role),
                 guard=partial(self._guard, role),
@@ -127,10 +119,10 @@ class Guests:
                     driver.beside,
                     role,
                     launchers.egress,
-                    egress_watchers[role],
+                    self.egress_watchers[role],
                     on_handle=partial(self._record, role),
                     configured=self._egress_configured,
-                    policy=policy,
+                    policy=self.policy,
                     adopt=partial(self._adopt, role),
                 )
                 for role in SERVED
@@ -138,13 +130,13 @@ class Guests:
         )
         self.tools = ToolGuests(
             driver=driver,
-            launchers=lambda: self._launchers,
-            boundary=boundary,
+            launchers=lambda: self.launchers,
+            boundary=self.self_test,
             tokens=self._foreign_tokens,
             canary=handover.canary,
-            watcher=tool_watcher,
+            watcher=self.tool_watcher,
             changed=self._save,
-            policy=policy,
+            policy=self.policy,
         )
 
     async def start(self) -> None:
@@ -163,7 +155,7 @@ class Guests:
         await self.tools.stop()
         self._save()
         await asyncio.gather(*(each.release() for each in self._all()))
-        self._watcher.ended()
+        self.watcher.ended()
 
     def take(self, launchers: Launchers) -> None:
         """Use other settings from the next launches on. The tokens that the guests have for each
@@ -173,9 +165,9 @@ class Guests:
         """
         if (launchers.shell is None) is not (self.shell is None):
             raise changed_while_running("shell.enabled")
-        if launchers.shell is not None and self._launchers.shell is not None:
-            launchers.shell.agent_token = self._launchers.shell.agent_token
-        self._launchers = launchers
+        if launchers.shell is not None and self.launchers.shell is not None:
+            launchers.shell.agent_token = self.launchers.shell.agent_token
+        self.launchers = launchers
         for egress in self.egress:
             egress.take(launchers.egress)
 
@@ -197,7 +189,7 @@ class Guests:
             if self.untold is not None and status.role == Role.SHELL and status.state == "ready":
                 status.reason, status.details = self.untold.brief, self.untold.details
         if self.shell is None:
-            found.insert(1, disabled(Role.SHELL, self._launchers.no_shell, self._since))
+            found.insert(1, disabled(Role.SHELL, self.launchers.no_shell, self._since))
         return [*found, *await self.tools.statuses()]
 
     def restarts(self) -> dict[str, int]:
@@ -221,9 +213,9 @@ class Guests:
     async def way_out(self) -> Peer:
         """The agent's egress, as the runner calls it for itself. Raises `WireError`."""
         await self.egress.agents.supervisor.launch()
-        egress = self._launchers.egress
+        egress = self.launchers.egress
         link = self._link(Role.EGRESS, Port.AGENT_LISTENER, egress.link)
-        identity = self._handover.authority.issue(Party.RUNNER)
+        identity = self.handover.authority.issue(Party.RUNNER)
         token = egress.kept.runner_token
         return Peer(link.endpoint, Party.EGRESS, token, identity, link.launch_id)
 
@@ -234,8 +226,8 @@ class Guests:
         return reply
 
     async def _attend(self, channel: grpc.aio.Channel) -> None:
-        require_passed(self._boundary, await self._probe_agent(channel), Role.AGENT)
-        await self._watcher.attend(self.agent.current.peer)
+        require_passed(self.self_test, await self._probe_agent(channel), Role.AGENT)
+        await self.watcher.attend(self.agent.current.peer)
         if self._placement.addressed:
             await GatewayClient(channel, "host").set_peers(self._where())
         await self._pass_failures_on(channel)
@@ -263,15 +255,15 @@ class Guests:
             log.info("the agent has not heard what failed: %s", error)
 
     async def _probe_agent(self, channel: grpc.aio.Channel) -> control_pb2.BoundaryReport:
-        report = await self._boundary.of_agent(channel, self.agent.current.spec)
+        report = await self.self_test.of_agent(channel, self.agent.current.spec)
         self._reports[Role.AGENT] = report
         return report
 
     async def _verify(self, channel: grpc.aio.Channel) -> None:
-        require_passed(self._boundary, await self._probe_shell(channel), Role.SHELL)
-        assert self._launchers.shell is not None
+        require_passed(self.self_test, await self._probe_shell(channel), Role.SHELL)
+        assert self.launchers.shell is not None
         await asyncio.to_thread(require_covered, self._of_shell)
-        await admit(channel, self._launchers.shell.agent_token)
+        await admit(channel, self.launchers.shell.agent_token)
         self._admitted = channel
         await self._tell_shell()
         await self.tell_agent()
@@ -280,17 +272,11 @@ class Guests:
         """See `Supervisor`. A guest whose network is open is ended, and not started again. A shell
         that sees what is hidden starts anew."""
         launch, changed = self._confined[role].current.spec, self._moved[role]
-        opened = self._boundary.until_open(role, channel, launch, changed)
+        opened = self.self_test.until_open(role, channel, launch, changed)
         replaced = until_replaced(self._of_shell if role is Role.SHELL else ())
-        watching = [asyncio.ensure_future(each) for each in (opened, replaced)]
-        try:
-            done, _ = await asyncio.wait(watching, return_when=asyncio.FIRST_COMPLETED)
-            report = await done.pop()
-        finally:
-            for each in watching:
-                each.cancel()
+        report = await first_of(opened, replaced)
         self._reports[role] = report
-        require_passed(self._boundary, report, role)
+        require_passed(self.self_test, report, role)
         raise AssertionError("a boundary is said to be open that passes")
 
     async def tell_agent(self) -> None:
@@ -304,11 +290,11 @@ class Guests:
             log.error("the agent does not hear where the other guests are: %s", error)
 
     def _where(self) -> gateway_pb2.SetPeersRequest:
-        request = gateway_pb2.SetPeersRequest(embedder=self._embedder())
-        egress = self._launchers.egress.link
+        request = gateway_pb2.SetPeersRequest(embedder=self.embedder())
+        egress = self.launchers.egress.link
         request.egress.CopyFrom(self._link(Role.EGRESS, Port.AGENT_LISTENER, egress))
-        if self._launchers.shell is not None:
-            shell = self._launchers.shell.link
+        if self.launchers.shell is not None:
+            shell = self.launchers.shell.link
             request.shell.CopyFrom(self._link(Role.SHELL, Port.SHELL, shell))
         return request
 
@@ -320,7 +306,7 @@ class Guests:
         left = self._inherited.pop(role, None)
         if left is None or left.fingerprint != launch.fingerprint:
             return None
-        driver = self._driver
+        driver = self.driver
         known = (await driver.inspect(left.handle)).running
         if not (known or await driver.recover(left.handle)):
             return None
@@ -357,42 +343,42 @@ class Guests:
 
     def _prepare_agent(self) -> Launch:
         peers = self._where()
-        if self._launchers.shell is None:
-            peers.shell.unavailable_reason = self._launchers.no_shell
-        return self._launchers.agent.prepare(
+        if self.launchers.shell is None:
+            peers.shell.unavailable_reason = self.launchers.no_shell
+        return self.launchers.agent.prepare(
             peers.embedder,
             peers.shell,
-            self._handover.canary,
+            self.handover.canary,
             egress=peers.egress,
-            upstreams=self._launchers.egress.upstreams,
+            upstreams=self.launchers.egress.upstreams,
             witnessed=True,
         )
 
     def _prepare_shell(self) -> Launch:
-        assert self._launchers.shell is not None
-        launch = self._launchers.shell.prepare()
-        self._of_shell = self._launchers.shell.workspace.projects
+        assert self.launchers.shell is not None
+        launch = self.launchers.shell.prepare()
+        self._of_shell = self.launchers.shell.workspace.projects
         return launch
 
     async def _probe_shell(self, channel: grpc.aio.Channel) -> control_pb2.BoundaryReport:
-        assert self._launchers.shell is not None
+        assert self.launchers.shell is not None
         assert self.shell is not None
         shell = self.shell.current
         tokens = {**self._foreign_tokens(), "the shell's own token": shell.peer.token}
-        canary = self._handover.canary
-        report = await self._boundary.of_shell(channel, shell.spec, tokens, canary)
+        canary = self.handover.canary
+        report = await self.self_test.of_shell(channel, shell.spec, tokens, canary)
         self._reports[Role.SHELL] = report
         return report
 
     def _foreign_tokens(self) -> dict[str, str]:
         """What no guest that runs commands may hold, by descriptions."""
         tokens = {
-            **self._tokens,
-            "the embedder's token": self._embedder().token,
-            "the agent's token for egress": self._launchers.egress.kept.agent_token,
+            **self.tokens,
+            "the embedder's token": self.embedder().token,
+            "the agent's token for egress": self.launchers.egress.kept.agent_token,
         }
-        if self._launchers.shell is not None:
-            tokens["the agent's token for the shell"] = self._launchers.shell.agent_token
+        if self.launchers.shell is not None:
+            tokens["the agent's token for the shell"] = self.launchers.shell.agent_token
         if Role.AGENT in self._handles:
             tokens["the gateway's token"] = self.agent.current.peer.token
         return tokens
@@ -401,7 +387,7 @@ class Guests:
         if handle is None:
             self._handles.pop(role, None)
             if role is Role.AGENT:
-                self._watcher.ended()
+                self.watcher.ended()
                 self.tools.leave_all()
             if role is Role.SHELL:
                 self._admitted, self._shell_has_route, self.untold = None, False, None
@@ -415,12 +401,12 @@ class Guests:
         """Keep what the next runner needs."""
         handles = [*self._handles.values(), *self.tools.handles]
         if not handles:
-            self._runtime.state.unlink(missing_ok=True)
-            self._runtime.handover.unlink(missing_ok=True)
+            self.runtime.state.unlink(missing_ok=True)
+            self.runtime.handover.unlink(missing_ok=True)
         elif self._placement.lasting:
-            self._placement.leave(self._now(), self._runtime.handover)
+            self._placement.leave(self._now(), self.runtime.handover)
         else:
-            save_state(self._runtime.state, handles)
+            save_state(self.runtime.state, handles)
 
     def _now(self) -> RecoveryState:
         supervisors = self._supervisors()
@@ -428,9 +414,9 @@ class Guests:
         for role, handle in self._handles.items():
             launch = supervisors[role].current
             left[role] = RunningGuest(handle, launch.peer.token, launch.fingerprint)
-        shell, kept = self._launchers.shell, self._launchers.egress.kept
-        token = shell.agent_token if shell is not None else self._handover.agent_token
-        return replace(self._handover, agent_token=token, kept=kept, guests=left)
+        shell, kept = self.launchers.shell, self.launchers.egress.kept
+        token = shell.agent_token if shell is not None else self.handover.agent_token
+        return replace(self.handover, agent_token=token, kept=kept, guests=left)
 
     def _all(self) -> list[Supervisor | Egress]:
         return [*self._confined.values(), *self.egress]

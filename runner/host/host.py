@@ -545,7 +545,7 @@ class Host:
             driver,
             self._launchers,
             embedder=self._embedder.link,
-            boundary=boundary,
+            self_test=boundary,
             tokens={"the control token": control.token},
             runtime=self._runtime,
             watcher=watcher,

@@ -29,6 +29,7 @@ from wire.identity import Identity, Party
 from wire.limits import TOKEN_METADATA_KEY
 from wire.tls import role_of, server_context
 
+from runner.host.supervisor import first_of
 from runner.workspace.beneath import clear, directory_beneath
 from runner.workspace.workspace import Workspace
 
@@ -228,8 +229,8 @@ class HostLoopback:
             await self._answer(writer, refused)
             return
         answering, back = there
-        try:
-            await _exchange(asking, sent, (reader, writer), (answering, back))
+        try:  # until one side ends
+            await first_of(_ask(asking, sent, reader, back), _copy(answering, writer))
         finally:
             back.transport.abort()
 
@@ -277,26 +278,6 @@ async def _connect(server: LoopbackServer) -> tuple[asyncio.StreamReader, asynci
         except OSError as error:
             why = os.strerror(error.errno) if error.errno else "it does not answer"
     raise _Refused(502, f"{server} of this machine cannot be reached: {why}")
-
-
-async def _exchange(
-    asking: h11.Connection,
-    sent: h11.Request,
-    caller: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-    server: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-) -> None:
-    """Pass one request on and its answer back, until one side ends."""
-    both = [
-        asyncio.create_task(_ask(asking, sent, caller[0], server[1])),
-        asyncio.create_task(_copy(server[0], caller[1])),
-    ]
-    try:
-        done, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        await done.pop()
-    finally:
-        for task in both:
-            task.cancel()
-        await asyncio.gather(*both, return_exceptions=True)
 
 
 async def _ask(

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeVar
 
 import grpc
 from wire.errors import Code, WireError
@@ -26,6 +26,7 @@ from runner.workspace.beneath import clear
 _LAST_LINE_CHARS: Final = 300
 log = logging.getLogger(__name__)
 _FIX: Final = "runner logs"
+_T = TypeVar("_T")
 
 
 class NeedsOperator(Exception):  # noqa: N818 - a condition that the supervisor handles
@@ -419,17 +420,11 @@ class Supervisor:
 
     async def _guarded(self) -> NoReturn:
         """Watch a guest that is ready, and have it guarded meanwhile. Raises why it is to end."""
-        watching = [asyncio.create_task(self._watch())]
+        watching: list[Awaitable[NoReturn]] = [self._watch()]
         if self.guard is not None:
             assert self.connection is not None
-            watching.append(asyncio.ensure_future(self.guard(self.connection)))
-        try:
-            done, _ = await asyncio.wait(watching, return_when=asyncio.FIRST_COMPLETED)
-            await done.pop()
-        finally:
-            for task in watching:
-                task.cancel()
-            await asyncio.gather(*watching, return_exceptions=True)
+            watching.append(self.guard(self.connection))
+        await first_of(*watching)
 
     async def _watch(self) -> NoReturn:
         """Watch a guest that is ready. Raises when it has ended or hangs."""
@@ -519,6 +514,18 @@ class Supervisor:
         self._state, self._reason = state, reason
         self._changed.set()
         self._changed = asyncio.Event()
+
+
+async def first_of(*works: Awaitable[_T]) -> _T:
+    """What the first of these gives or raises. The others are cancelled then."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return await done.pop()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def disabled(role: str, reason: str, since: datetime) -> control_pb2.GuestStatus:
