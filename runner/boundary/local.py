@@ -1,6 +1,7 @@
 """The boundary self-test of a user's guests on this machine."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -16,38 +17,36 @@ from runner.workspace.workspace import Workspace
 _NO_NAMESPACE: Final = "the agent has no network namespace of its own here"
 
 
+@dataclass(repr=False, eq=False)
 class LocalBoundary(Boundary):
     """See `Boundary`. `runtime` is the runner's directory, `records` that of the audit log."""
 
-    def __init__(
-        self, driver: TierDriver, workspace: Workspace, *, runtime: Path, records: Path
-    ) -> None:
-        self._driver = driver
-        self._workspace = workspace
-        self._runtime = runtime
-        self._records = records
+    driver: TierDriver
+    workspace: Workspace
+    runtime: Path
+    records: Path
 
     async def of_shell(
         self, channel: grpc.aio.Channel, launch: LaunchSpec, tokens: Mapping[str, str], canary: str
     ) -> control_pb2.BoundaryReport:
         spec = build_spec(
             launch,
-            self._driver.confinement(launch),
-            workspace=self._workspace.path,
-            runtime=self._runtime,
+            self.driver.confinement(launch),
+            workspace=self.workspace.path,
+            runtime=self.runtime,
             tokens=tokens,
             canary=canary,
-            private=self._driver.private(),
-            records=self._records,
+            private=self.driver.private(),
+            records=self.records,
         )
         return await check_boundary(channel, spec, launch.mounts)
 
     async def of_agent(
         self, channel: grpc.aio.Channel, launch: LaunchSpec
     ) -> control_pb2.BoundaryReport:
-        capabilities = self._driver.capabilities
+        capabilities = self.driver.capabilities
         seen = GuestMounts(launch.mounts, Role.AGENT in capabilities.own_files)
-        spec = network_spec(seen.path(self._workspace.egress_listener(Role.AGENT)))
+        spec = network_spec(seen.path(self.workspace.egress_listener(Role.AGENT)))
         known = {} if capabilities.own_network else {"abstract": _NO_NAMESPACE}
         return await check_network(channel, spec, known)
 

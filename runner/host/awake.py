@@ -166,6 +166,7 @@ def _prepare(config: Config) -> None:
     create_tree(config.workspace_root, (DIRECTORY,))
 
 
+@dataclass(eq=False)
 class Waker:
     """Starts stopped users' hosts in time for what is due, soonest first.
 
@@ -175,20 +176,13 @@ class Waker:
         start: Starts a user's host, which ends by itself. Blocks; raises `WireError`.
     """
 
-    def __init__(
-        self,
-        name: str,
-        load: Callable[[], Config],
-        start: Callable[[str], object],
-        *,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-        at_once: int = AT_ONCE,
-    ) -> None:
-        self._name = name
-        self._load = load
-        self._start = start
-        self._clock = clock
-        self._at_once = at_once
+    name: str
+    load: Callable[[], Config]
+    start: Callable[[str], object]
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    at_once: int = AT_ONCE
+
+    def __post_init__(self) -> None:
         self.starts: dict[str, asyncio.Task[None]] = {}
         """Those that are on."""
         self._rest: dict[str, datetime] = {}  # what an agent says anew starts it no sooner
@@ -196,9 +190,9 @@ class Waker:
 
     async def run(self) -> None:
         """Wake until it is cancelled. A start that is on then goes on."""
-        config, problem = self._load(), ""
+        config, problem = self.load(), ""
         _prepare(config)
-        with descriptor(_lock(config, self._name), os.O_RDWR | os.O_CREAT) as lock:
+        with descriptor(_lock(config, self.name), os.O_RDWR | os.O_CREAT) as lock:
             while True:
                 self._ended.clear()
                 try:
@@ -215,12 +209,12 @@ class Waker:
                     await asyncio.wait_for(self._ended.wait(), LOOK_S)
 
     def _is_first(self, config: Config) -> bool:
-        before = list(_WAKERS)[: list(_WAKERS).index(self._name)]
+        before = list(_WAKERS)[: list(_WAKERS).index(self.name)]
         return not any(_held(config, name) for name in before)
 
     async def look(self) -> None:
         """Begin to start those whose time comes. Raises `WireError` if none can be started."""
-        config = await asyncio.to_thread(self._load)
+        config = await asyncio.to_thread(self.load)
         try:
             await tier_of(config).require_active(config)
         except WireError:
@@ -229,11 +223,11 @@ class Waker:
         begins: list[datetime] = []  # of the last one first
         for place, (_, due) in enumerate(reversed(waiting)):
             latest = due.at - _LEAD
-            if place >= self._at_once:
-                latest = min(latest, begins[place - self._at_once] - _LEAD)
+            if place >= self.at_once:
+                latest = min(latest, begins[place - self.at_once] - _LEAD)
             begins.append(max(latest, due.at - _LEAD_MAX))
         for (user_id, due), begin in zip(waiting, reversed(begins), strict=True):
-            if len(self.starts) < self._at_once and begin <= self._clock():
+            if len(self.starts) < self.at_once and begin <= self.clock():
                 waking = self._wake(config, user_id, due)
                 self.starts[user_id] = asyncio.create_task(waking, name=f"wake {user_id}")
 
@@ -242,18 +236,18 @@ class Waker:
         for user_id in set(known_users(config)) - self.starts.keys():
             due = Due.load(config, user_id)
             rest = self._rest.get(user_id, _LONG_AGO)
-            if due is None or (due.again_at if due.attempts else rest) > self._clock():
+            if due is None or (due.again_at if due.attempts else rest) > self.clock():
                 continue
             if not is_running(config, user_id):
                 found.append((user_id, due))
         return sorted(found, key=lambda each: each[1].at)
 
     async def _wake(self, config: Config, user_id: str, due: Due) -> None:
-        tried = due.tried(self._clock())
+        tried = due.tried(self.clock())
         try:
             tried.save(config, user_id)
-            self._rest[user_id] = self._clock() + STAYS
-            await asyncio.to_thread(self._start, user_id)
+            self._rest[user_id] = self.clock() + STAYS
+            await asyncio.to_thread(self.start, user_id)
             log.info("the agent of %s runs for what is due at %s", user_id, f"{due.at:%F %T} UTC")
         except (WireError, OSError) as error:
             if isinstance(error, WireError) and error.code is Code.ALREADY_EXISTS:
