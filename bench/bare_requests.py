@@ -84,7 +84,7 @@ def finding(namespace: str, query: str, model_id: str, vector: bytes) -> list[St
     ]
 
 
-async def showing(namespace: str, chunk_ids: Sequence[int]) -> list[Statement]:
+async def showing(namespace: str, chunk_ids: list[int]) -> list[Statement]:
     """The second query of a search without a replica: the notes to show."""
     noted = _Noting()
     await results.notes(cast(Database, noted), namespace, chunk_ids, Only())

@@ -100,7 +100,7 @@ def _searches(searching: Memory, bare: BareClient, data: corpus.Corpus) -> dict[
         query = next(queries)
         vector = data.queries[query].tobytes()
         await bare.queries(*bare_requests.finding(corpus.NAMESPACE, query, corpus.MODEL_ID, vector))
-        await bare.queries(*await bare_requests.showing(corpus.NAMESPACE, range(1, 11)))
+        await bare.queries(*await bare_requests.showing(corpus.NAMESPACE, list(range(1, 11))))
 
     async def fresh() -> None:
         await bare.queries(*await bare_requests.asking(corpus.NAMESPACE))
