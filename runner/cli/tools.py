@@ -33,8 +33,9 @@ def list_(
     if available:
         change = partial(change_settings, options, settings_file(options))
         lines = told(_mended(options, presets()), options.user_id, lambda key, _: key, change)
-    for line in lines or [options.mended("none was added; runner tools list --available")]:
-        typer.echo(one_line(line))
+    _show(
+        lines or [options.mended("none was added; for what can be: runner tools list --available")]
+    )
 
 
 @tools.command()
@@ -68,11 +69,12 @@ def add(
             Code.FAILED_PRECONDITION,
             f"{key} is not known",
             details=question,
-            resolution=f"set the variable {key}, or run this without --yes, which asks for it",
+            resolution=f"run this in a terminal, without --yes; or first: export {key}=VALUE",
         )
 
-    for line in told(drafts, options.user_id, ask, change):
-        typer.echo(neutralise(line))
+    _show(told(drafts, options.user_id, ask, change))
+    if not any(each.settings for each in drafts):
+        return
     if not yes:
         given = ["--json", "-" if block.name == "<stdin>" else block.name] if block else [name]
         again = options.command("tools", "add", *given, "--yes")
@@ -92,6 +94,15 @@ def remove_(
     change = partial(change_settings, options, settings_file(options))
     remove(name, options.user_id, options.load_settings(), change)
     typer.echo(options.mended("removed; an agent that runs has it until: runner restart"))
+
+
+def _show(lines: Iterable[str]) -> None:
+    """Print lines `NAME: FACT`, each name once."""
+    shown = ""
+    for line in lines:
+        name, _, fact = line.partition(": ")
+        typer.echo(f"  {one_line(fact)}" if name == shown else one_line(line))
+        shown = name
 
 
 def _mended(options: Options, drafts: Iterable[Draft]) -> list[Draft]:

@@ -63,7 +63,8 @@ def preset(given: str) -> Draft:
     block = given == "-" or (not given.endswith(".toml") and Path(given).is_file())
     fix = f"runner tools add --json {shlex.quote(given) if block else 'FILE'}"
     fix = fix if block else f"runner tools list --available; or: {fix}"
-    with file_errors(f"there is no preset {given}", fix, kind=ConfigError):
+    known = ", ".join(each.stem for each in sorted(_OURS.glob("*.toml")))
+    with file_errors(f"{given} is no preset; there are {known}", fix, kind=ConfigError):
         text = path.read_text(encoding="utf-8", errors="replace")
     try:
         found = tomllib.loads(text)

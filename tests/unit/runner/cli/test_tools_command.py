@@ -135,11 +135,11 @@ def test_no_key_is_written_into_the_configuration(
     assert (done.code, done.err) == (0, "")
     for line in (
         "code-host: not used: disabled",
-        "code-host: runs npx -y host@1.0.0",
-        "code-host: may reach npm (https://registry.npmjs.org)",
-        "code-host: sees of /shared: none",
-        "far: may reach https://mcp.example.org/mcp",
-        "far: has keys: Authorization (AUTHORIZATION_OF_FAR)",
+        "  runs npx -y host@1.0.0",
+        "  may reach npm (https://registry.npmjs.org)",
+        "  sees of /shared: none",
+        "  may reach https://mcp.example.org/mcp",
+        "  has keys: Authorization (AUTHORIZATION_OF_FAR)",
     ):
         assert line in done.out.splitlines()
     for secret in (TOKEN, "secret-word"):
@@ -192,9 +192,9 @@ def test_nothing_that_changes_what_runs_is_left_untold(
     done = run_command("tools", "add", "--json", "block.json", typed="n\n")
     lines = done.out.splitlines()
     assert any(each.startswith("it: takes the place of what is there, and its") for each in lines)
-    assert f"it: with NODE_OPTIONS={options}" in lines
-    assert r"it: runs npx -y @scope/server@1.2.3 a\nit: has keys: none" in lines
-    assert lines.count("it: has keys: none") == 1
+    assert f"  with NODE_OPTIONS={options}" in lines
+    assert r"  runs npx -y @scope/server@1.2.3 a\nit: has keys: none" in lines
+    assert lines.count("  has keys: none") == 1
 
 
 TWO = ("a-b", "a_b")
@@ -228,7 +228,7 @@ def test_a_key_that_the_block_does_not_have_is_a_variable_or_is_asked_for(
         (tmp_path / "block.json").write_text(text)
         done = run_command("tools", "add", "--json", "block.json", "--yes")
         assert done.code == 1
-        assert "set the variable HOST_TOKEN" in done.err
+        assert "first: export HOST_TOKEN=VALUE" in done.err
         assert not file.exists()
     monkeypatch.setenv("HOST_TOKEN", TOKEN)
     assert run_command("tools", "add", "--json", "block.json", "--yes").code == 0
@@ -243,7 +243,7 @@ def test_what_decides_on_hosts_is_asked_first_and_a_key_after_the_yes(
 ) -> None:
     done = run_command("tools", "add", "calendar", typed="cal.example\nme\nn\n")
     assert done.code == 1
-    assert "calendar: may reach npm (https://registry.npmjs.org); https://cal.example" in done.out
+    assert "  may reach npm (https://registry.npmjs.org); https://cal.example" in done.out
     assert not file.exists()
     done = run_command("tools", "add", "calendar", typed=f"cal.example\nme\ny\n{TOKEN}\n")
     assert done.code == 0
@@ -261,10 +261,10 @@ def test_every_preset_is_told_with_what_it_may_reach(run_command: RunCommand) ->
     assert done.code == 0
     for name in OURS:
         assert f"\n{name}: " in f"\n{done.out}"
-    assert "calendar: may reach npm (https://registry.npmjs.org); https://calendar_host" in done.out
+    assert "  may reach npm (https://registry.npmjs.org); https://calendar_host" in done.out
 
 
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name", [name for name in OURS if preset(name).settings])
 def test_a_preset_can_be_added_and_removed_as_easily(
     name: str, run_command: RunCommand, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,16 +273,16 @@ def test_a_preset_can_be_added_and_removed_as_easily(
         monkeypatch.setenv(key, "value.example")
     done = run_command("tools", "add", name, "--yes")
     assert (done.code, done.err) == (0, "")
-    assert f"{name}: why: " in done.out
+    assert "  why: " in done.out
     server = load_settings().config.mcp.servers.get(name)
     if server is not None and server.command in ("npx", "uvx"):
         assert server.isolated, "the code of others"
         assert any("@" in each[1:] or "==" in each for each in server.args), "an exact version"
         assert {"npm_config_before", "UV_EXCLUDE_NEWER"} & server.env.keys(), "of all packages"
-    assert f"{name}: is there already" not in done.out
+    assert "is there already" not in done.out
     done = run_command("tools", "add", name, "--yes")
     assert (done.code, done.err) == (0, "")
-    assert f"{name}: is there already, with these settings" in done.out or server is None
+    assert "  is there already, with these settings" in done.out or server is None
     assert done.out.splitlines()[-1].startswith("was there already, with these settings; ")
     assert run_command("tools", "remove", name).code == 0
     assert not tomllib.loads(file.read_text()).get("mcp", {}).get("servers")
@@ -299,14 +299,23 @@ def test_a_team_keeps_presets_of_its_own(
     done = run_command("tools", "add", str(own), "--yes")
     assert done.code == 0
     assert "crm: Our customers." in done.out
-    assert "crm: sets agent.max_steps = 9" in done.out
+    assert "  sets agent.max_steps = 9" in done.out
     assert load_settings().config.agent.max_steps == 9
     own.write_text("about = 1\n")
     done = run_command("tools", "add", str(own), "--yes")
     assert done.code == 1
     assert "is no preset" in done.err
     assert "fix: runner tools list --available; or: runner tools add --json FILE" in done.err
-    assert run_command("tools", "add", "nothing", "--yes").code == 1
+    unknown = run_command("tools", "add", "nothing", "--yes")
+    assert unknown.code == 1
+    assert "nothing is no preset; there are atlassian, browser," in unknown.err
+
+
+def test_documents_need_nothing_and_nothing_is_written(run_command: RunCommand, file: Path) -> None:
+    done = run_command("tools", "add", "documents")
+    assert (done.code, done.err) == (0, "")
+    assert "are read already" in done.out
+    assert not file.exists()
 
 
 def test_what_a_server_takes_the_place_of_is_told_before_the_yes(
@@ -317,7 +326,7 @@ def test_what_a_server_takes_the_place_of_is_told_before_the_yes(
     done = run_command("tools", "add", "time", typed="n\n")
     assert done.code == 1
     assert (
-        "time: takes the place of what is there, and its stored keys: runs mine --utc; may reach "
+        "  takes the place of what is there, and its stored keys: runs mine --utc; may reach "
         in done.out
     )
     done = run_command("tools", "add", "time", "--yes")
