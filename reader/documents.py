@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from email.message import EmailMessage
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 UNPACKED_MAX_BYTES: Final = 128 * 1024 * 1024
 _SIDE_MAX_PIXELS: Final = 4_000
@@ -168,11 +168,14 @@ def _pdf(path: Path) -> Document:
 
 
 def _recognised(picture: bytes) -> str:
-    """What tesseract reads in a picture."""
+    """What tesseract reads in a picture, in the languages that it has."""
     if (program := shutil.which("tesseract")) is None:
         raise UnreadableError("text in pictures needs tesseract: apt-get install tesseract-ocr")
-    words, environment = [program, "stdin", "stdout"], {"OMP_THREAD_LIMIT": "1"}
-    done = subprocess.run(words, input=picture, capture_output=True, env=environment, check=False)  # noqa: S603
+    options: Any = {"capture_output": True, "env": {"OMP_THREAD_LIMIT": "1"}, "check": False}
+    listed = subprocess.run([program, "--list-langs"], **options).stdout.decode()  # noqa: S603
+    languages = "+".join(each for each in listed.splitlines()[1:] if each not in ("osd", "equ"))
+    words = [program, "stdin", "stdout", "-l", languages]
+    done = subprocess.run(words, input=picture, **options)  # noqa: S603
     if done.returncode:
         raise UnreadableError("tesseract cannot read the picture")
-    return done.stdout.decode(errors="replace")
+    return str(done.stdout, errors="replace")

@@ -4,7 +4,6 @@ Before it opens the file it gives up sockets, changes of files, and memory and t
 To standard output goes a line of JSON, with `unit` and `count`, or an `error`, then the text.
 """
 
-import ctypes
 import json
 import os
 import resource
@@ -23,26 +22,36 @@ _LIMITS: Final = {
     resource.RLIMIT_FSIZE: 0,
     resource.RLIMIT_CORE: 0,
 }
-_TRUNCATE: Final = {"x86_64": 76, "aarch64": 45}
-_MAKE_RULES, _OBEY_RULES = 444, 446
-_CHANGES: Final = 0b1_1111_1111_0010
-"""What the first version of Landlock knows, but for running, reading and listing."""
+_NUMBERS: Final = {
+    "x86_64": (
+        *(76, 77, *range(82, 89), *range(90, 95), 101, 133, *range(258, 261)),
+        *(*range(263, 267), 268, 311, 316),
+    ),
+    "aarch64": (*range(33, 39), 45, 46, *range(52, 56), 117, 271, 276),
+}
+"""Of calls that remove, rename, cut, make, link, give away or trace."""
+_NEWER: Final = (seccomp.IO_URING_SETUP, 437, 438, 452)
+"""The same with one number for all: openat2, pidfd_getfd and fchmodat2."""
+_OPENING: Final = {
+    "x86_64": {2: seccomp.SECOND, 257: seccomp.THIRD},
+    "aarch64": {56: seccomp.THIRD},
+}
+"""Calls that open a file, and where their flags are."""
+_WRITING: Final = seccomp.if_any_bit(0o1103, seccomp.REFUSED) + seccomp.ALLOWED
+"""Refuses to open a file to write, to make or to cut it."""
 
 
 def confine() -> None:
-    """Give up what a document could misuse, for good. Without Landlock in the kernel, files can be
-    removed, and no more. Raises `OSError`."""
+    """Give up what a document could misuse, for good. Raises `OSError`."""
     for kind, most in _LIMITS.items():
         hard = resource.getrlimit(kind)[1]
         least = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(kind, (least, least))
     machine = os.uname().machine
-    numbers = (seccomp.SOCKET[machine], _TRUNCATE[machine])
-    seccomp.confine(seccomp.program({machine: dict.fromkeys(numbers, seccomp.REFUSED)}))
-    libc = ctypes.CDLL(None, use_errno=True)
-    rules = libc.syscall(_MAKE_RULES, ctypes.byref(ctypes.c_uint64(_CHANGES)), 8, 0)
-    if rules >= 0 and libc.syscall(_OBEY_RULES, rules, 0) != 0:
-        raise OSError(ctypes.get_errno(), "landlock")
+    numbers = (seccomp.SOCKET[machine], *_NUMBERS[machine], *_NEWER)
+    rules = dict.fromkeys(numbers, seccomp.REFUSED)
+    rules |= {number: seccomp.load(at) + _WRITING for number, at in _OPENING[machine].items()}
+    seccomp.confine(seccomp.program({machine: rules}))
 
 
 def main() -> None:

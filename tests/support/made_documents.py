@@ -180,9 +180,9 @@ def sound() -> dict[str, tuple[bytes, str]]:
             "calm",
         ),
         "launch.pdf": (pdf(["quiet"], extra="/OpenAction << /S /Launch /F (/bin/sh) >>"), "quiet"),
-        "scan.pdf": (pdf([SCAN]), "recognised P"),
-        "scans.pdf": (pdf([SCAN] * 3), "[page 3 of 3]\nrecognised P"),
-        "photo.png": (png(), "recognised \N{REPLACEMENT CHARACTER}PNG"),
+        "scan.pdf": (pdf([SCAN]), "recognised deu+eng P"),
+        "scans.pdf": (pdf([SCAN] * 3), "[page 3 of 3]\nrecognised deu+eng P"),
+        "photo.png": (png(), "recognised deu+eng \N{REPLACEMENT CHARACTER}PNG"),
         "photo.jpg": (b"\xff\xd8\xff\xe0" + b"x" * 40, "recognised"),
         "letter.docx": (docx(words("Grüße") + TABLE + words("after")), "left | right"),
         "fields.docx": (
