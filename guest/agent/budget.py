@@ -1,6 +1,6 @@
 """The limits that `[agent.budget]` sets, and what a person reads where one is reached."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from typing import Final, cast
@@ -20,10 +20,6 @@ _WHOSE: Final[dict[Scope, str]] = {
 }
 _TABLE: Final = "agent.budget"
 _EDIT: Final = "runner config edit, then: runner restart"
-
-
-Clock = Callable[[], datetime]
-"""Returns the time in the user's time zone, which is the process's."""
 
 
 def local_time() -> datetime:

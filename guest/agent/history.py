@@ -169,7 +169,7 @@ def user_message(
 
 def asked_in(event: Event) -> str:
     """What the model was asked with in a user's event."""
-    parts = [part for message in _read(event) for part in message.parts]
+    parts = [part for message in messages_of(event) for part in message.parts]
     asked = [part.content for part in parts if isinstance(part, UserPromptPart)]
     return asked[-1] if asked and isinstance(asked[-1], str) else event.text
 
@@ -230,7 +230,7 @@ def previous_answer(events: Sequence[Event]) -> str:
 
 def material_in(events: Iterable[Event]) -> tuple[str, ...]:
     """The material that tools and prompts contributed to these turns."""
-    messages = [each for event in events if event.role != "user" for each in _read(event)]
+    messages = [each for event in events if event.role != "user" for each in messages_of(event)]
     found: list[ModelResponse | ToolReturnPart[Any]] = []
     for message in messages:
         if isinstance(message, ModelResponse):
@@ -240,7 +240,7 @@ def material_in(events: Iterable[Event]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for each in found for name in _material(each)))
 
 
-def _read(event: Event) -> list[ModelMessage]:
+def messages_of(event: Event) -> list[ModelMessage]:
     try:
         return ModelMessagesTypeAdapter.validate_json(event.payload)
     except ValidationError:

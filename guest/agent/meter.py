@@ -27,7 +27,7 @@ from wire.limits import SEQUENCE_MAX
 from wire.providers import NAMES
 from wire.settings import AgentSettings, PriceSettings
 
-from guest.agent.budget import Account, AccountReached, Clock, Limits, local_time
+from guest.agent.budget import Account, AccountReached, Limits, local_time
 from guest.agent.models.offline import OfflineModel
 from guest.agent.prompt.window import of_messages, of_part, of_tools
 from guest.egress_client import name_in
@@ -165,11 +165,10 @@ _T = TypeVar("_T")
 class Meter:
     """Counts the requests of one user."""
 
-    def __init__(self, usage: Usage, settings: AgentSettings, *, clock: Clock = local_time) -> None:
+    def __init__(self, usage: Usage, settings: AgentSettings) -> None:
         self.usage = usage
         self.limits = Limits(settings)
         self.prices = Prices(settings.prices, {settings.provider: settings.url})
-        self.clock = clock
 
     def unpriced(self, model: Model, account: Account | None = None) -> BudgetError | None:
         """Why no request to `model` may be sent: money is limited, and a price is not known."""
@@ -241,7 +240,7 @@ class Bill:
         if refused := meter.unpriced(model, self._account):
             raise refused
         most = Amount(size, output, cost=max(known) if len(known) == len(costs) else None)
-        now = meter.clock()
+        now = local_time()
         request = ModelRequest(
             request_id=uuid.uuid4().hex,
             session_id=self._context.session_id,

@@ -281,18 +281,14 @@ class Run:
         is completed even if the turn is cancelled."""
         if refusal := self.refusals.pop(call_id, ""):
             return await self._refuse(call_id, tool, refusal)
+        if tool == FIND_TOOLS:
+            found = await self.tools.find(str(parsed(arguments).get("query", "")))
+            return await self._record_call(call_id, tool, arguments, _result(found))
         await self.tools.use(tool)
         call = self._call(call_id, tool, arguments)
         if self.ledger.change_of(tool, arguments) is not None:
             return await self._changing.run(call)
         return await call
-
-    async def find_tools(self, call_id: str, arguments: Any) -> ToolResult:
-        """Find tools for the model, store what was found and tell the watcher."""
-        if refusal := self.refusals.pop(call_id, ""):
-            return await self._refuse(call_id, FIND_TOOLS, refusal)
-        found = await self.tools.find(str(parsed(arguments).get("query", "")))
-        return await self._record_call(call_id, FIND_TOOLS, arguments, _result(found))
 
     async def call_client(self, call_id: str, tool: str, arguments: Any) -> ToolResult:
         """Have the client run a call of the model, store its result and tell the watcher."""

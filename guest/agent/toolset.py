@@ -16,7 +16,7 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from wire.v1 import gateway_pb2 as pb
 
-from guest.agent.deferred import FIND_TOOLS, brief, search_tool
+from guest.agent.deferred import brief, search_tool
 from guest.agent.history import storable
 from guest.agent.meter import SEARCHES
 from guest.agent.recorder import Run
@@ -102,8 +102,6 @@ class PipelineToolset(_Toolset):
                 told=told(shown, telling),
             )
         )
-        if name == FIND_TOOLS:
-            return await turn.find_tools(call_id, arguments)
         return await turn.call(call_id, name, arguments)
 
     def _telling(self, turn: Run, name: str) -> str:

@@ -103,6 +103,8 @@ class TurnLoop:
             context_tokens=context_tokens,
             redact=partial(pipeline.shown, memory.user_id),
         )
+        self.stop_summaries = self._context.stop_summaries
+        self.summarised = self._context.summarised
         self._settings = settings
         self._requests = request_settings(settings)
         self._meter = Meter(memory.usage, settings)
@@ -233,14 +235,6 @@ class TurnLoop:
 
     def tools(self, request: TurnRequest) -> list[Tool]:
         return request.allowed(self._pipeline).tools()
-
-    async def stop_summaries(self, session_id: str = "") -> None:
-        """Stop summarising a session, or all; what is not stored is made again later."""
-        await self._context.stop_summaries(session_id)
-
-    async def summarised(self, session_id: str) -> None:
-        """Wait until no summary of the session is being made."""
-        await self._context.summarised(session_id)
 
     async def answer_untraced(self, request: TurnRequest, emit: Emit) -> Outcome:
         """Answer a text alone, with one request to the model and without tools, session and memory.

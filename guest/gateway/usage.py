@@ -6,7 +6,7 @@ from typing import cast
 
 from wire.v1 import gateway_pb2 as pb
 
-from guest.agent.budget import Clock, Limits, local_time, resets_at
+from guest.agent.budget import Limits, local_time, resets_at
 from guest.gateway import convert
 from guest.memory.models import at
 from guest.memory.usage import UNITS_PER_DOLLAR, By, Cap, Sum, Usage
@@ -15,10 +15,9 @@ from guest.memory.usage import UNITS_PER_DOLLAR, By, Cap, Sum, Usage
 class UsageReport:
     """Sums of one user's requests, and the state of the budgets."""
 
-    def __init__(self, usage: Usage, limits: Limits, *, clock: Clock = local_time) -> None:
+    def __init__(self, usage: Usage, limits: Limits) -> None:
         self._usage = usage
         self._limits = limits
-        self._clock = clock
 
     async def get(self, request: pb.GetUsageRequest) -> pb.GetUsageReply:
         by = cast("By", request.by or "day")
@@ -37,7 +36,7 @@ class UsageReport:
         ]
 
     async def _budget(self, setting: str, cap: Cap, session_id: str) -> pb.Budget:
-        now = self._clock()
+        now = local_time()
         used = await self._usage.used(cap, session_id, now.date().isoformat())
         unit = UNITS_PER_DOLLAR if cap.unit == "usd" else 1
         again = resets_at(cap.scope, now)

@@ -9,10 +9,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from pydantic import ValidationError
 from pydantic_ai.messages import (
     ModelMessage,
-    ModelMessagesTypeAdapter,
     ModelRequest,
     ModelRequestPart,
     ModelResponsePart,
@@ -118,10 +116,7 @@ class Beside:
 
 
 def _with(event: Event, beside: str) -> Event:
-    try:
-        messages = ModelMessagesTypeAdapter.validate_json(event.payload)
-    except ValidationError:
-        return event  # it is left out where it is read
+    messages = history.messages_of(event)
     (message,) = messages if len(messages) == 1 else (None,)
     if not isinstance(message, ModelRequest):
         return event
