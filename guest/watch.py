@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from wire import trace
 from wire.errors import Code
@@ -140,9 +140,9 @@ class CallReporter:
         self.spans = Spans()
         self.spans.on_ended = self._soon
 
-    def recording(self, begun: pb.CallBegun) -> "Recording":
-        """The record of one call, which is not begun yet."""
-        return Recording(self, begun)
+    def recording(self, **begun: Any) -> "Recording":
+        """The record of one call, which is not begun yet, by the fields of `CallBegun`."""
+        return Recording(self, pb.CallBegun(**begun))
 
     async def begin(self, begun: pb.CallBegun) -> bool:
         """Tell that a call is about to run; false if nobody will know of it.

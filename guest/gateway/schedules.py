@@ -88,15 +88,13 @@ class ScheduledTurns:
         )
         ran, began = Ran(failed=True, text="cancelled"), time.monotonic()
         record = self.witness.recording(
-            pb.CallBegun(
-                tool="schedule",
-                safety="side_effecting",
-                session_id=slot.session_id,
-                turn_id=slot.turn_id,
-                channel=CHANNEL,
-                actor="automatic",
-                must_be_recorded=True,
-            )
+            tool="schedule",
+            safety="side_effecting",
+            session_id=slot.session_id,
+            turn_id=slot.turn_id,
+            channel=CHANNEL,
+            actor="automatic",
+            must_be_recorded=True,
         )
         await record.begin(f"{schedule.schedule_id} {slot.slot}")
         try:

@@ -24,7 +24,6 @@ from typing import Any, Final
 from wire.disk import whole_file
 from wire.errors import Code
 from wire.text import parsed_json
-from wire.v1 import gateway_pb2 as pb
 from wire.zones import zone
 
 from guest.errors import GuestError
@@ -251,14 +250,12 @@ class Grants:
     async def _record(self, grant: Grant, about: str, channel: str, *, must: bool = False) -> None:
         kind, _, name = grant.scope.partition(":")
         record = self._witness.recording(
-            pb.CallBegun(
-                tool="approval",
-                safety="privileged",
-                session_id=name if kind == "session" else "",
-                channel=channel,
-                actor="person",
-                must_be_recorded=must,
-            )
+            tool="approval",
+            safety="privileged",
+            session_id=name if kind == "session" else "",
+            channel=channel,
+            actor="person",
+            must_be_recorded=must,
         )
         await record.begin(f"{about} ({grant.scope})")
         record.end("ok", 0)

@@ -17,7 +17,6 @@ from wire.errors import Code, WireError
 from wire.limits import ID_PATTERN, TOOL_OUTPUT_MAX_BYTES
 from wire.settings import Approval
 from wire.tools import FAMILIES, MEMORY_TOOLS
-from wire.v1 import gateway_pb2 as pb
 
 from guest import watch
 from guest.errors import GuestError, ToolError
@@ -61,7 +60,6 @@ class Registry:
     ) -> None:
         self._foreign = foreign
         self._tools: Final[dict[str, Tool]] = {}
-        self._families = families
         self.known: Final = frozenset(name for names in families.values() for name in names)
         for tool in tools:
             if tool.name in self._tools:
@@ -76,14 +74,6 @@ class Registry:
 
     def get(self, name: str) -> Tool | None:
         return self._tools.get(name) or self._foreign().get(name)
-
-    def families(self) -> dict[str, tuple[Tool, ...]]:
-        """The tools by family, in the catalogue's order, without empty families."""
-        return {
-            family: found
-            for family, names in self._families.items()
-            if (found := tuple(tool for tool in self.all() if tool.name in names))
-        }
 
 
 log = logging.getLogger(__name__)
@@ -475,15 +465,13 @@ class ToolPipeline:
 
     def _recording(self, ctx: ToolContext, tool: Tool | None) -> Recording:
         return self._witness.recording(
-            pb.CallBegun(
-                tool=tool.name if tool else "unknown",
-                safety=tool.safety if tool else "",
-                session_id=ctx.session_id,
-                turn_id=ctx.turn_id,
-                channel=ctx.channel,
-                actor=ctx.actor,
-                must_be_recorded=tool is not None and tool.safety is not Safety.READ_ONLY,
-            )
+            tool=tool.name if tool else "unknown",
+            safety=tool.safety if tool else "",
+            session_id=ctx.session_id,
+            turn_id=ctx.turn_id,
+            channel=ctx.channel,
+            actor=ctx.actor,
+            must_be_recorded=tool is not None and tool.safety is not Safety.READ_ONLY,
         )
 
     def _audit_subject(self, tool: Tool, checked: Arguments) -> str:

@@ -113,7 +113,7 @@ async def test_calls_that_nobody_hears_of_are_counted(
 ) -> None:
     monkeypatch.setattr(watch, "CALLS_MAX", 4)
     for _ in range(10):
-        witness.recording(pb.CallBegun(tool="file_read")).end("ok", 1)
+        witness.recording(tool="file_read").end("ok", 1)
     async with runner(witness) as heard:
         await asyncio.sleep(0.01)
     assert sum(event.lost_calls for event in heard) > 0
@@ -122,7 +122,7 @@ async def test_calls_that_nobody_hears_of_are_counted(
 async def test_a_later_stream_takes_the_place_of_an_earlier_one(witness: CallReporter) -> None:
     async with runner(witness) as first, runner(witness) as second:
         await asyncio.sleep(0.01)
-        witness.recording(pb.CallBegun(tool="file_read")).end("ok", 1)
+        witness.recording(tool="file_read").end("ok", 1)
         await asyncio.sleep(0.05)
     assert not first
     assert len(second) == 2
@@ -130,7 +130,7 @@ async def test_a_later_stream_takes_the_place_of_an_earlier_one(witness: CallRep
 
 async def test_a_guest_that_nobody_watches_keeps_nothing() -> None:
     quiet = CallReporter(required=False)
-    record = quiet.recording(pb.CallBegun(tool="memory_save", must_be_recorded=True))
+    record = quiet.recording(tool="memory_save", must_be_recorded=True)
     await record.begin("about")
     record.end("ok", 1)
     async with runner(quiet) as heard:

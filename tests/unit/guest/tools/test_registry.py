@@ -1,4 +1,4 @@
-"""The registry of tools: discovery, families, and what it refuses."""
+"""The registry of tools: discovery, and what it refuses."""
 
 import pytest
 import tool_snapshot
@@ -20,13 +20,6 @@ def test_tools_are_found_by_name_and_all_together() -> None:
         assert found.name == name
         assert found in tools.all()
     assert tools.get("memorise") is None
-
-
-def test_families_are_those_of_the_catalogue() -> None:
-    tools = Registry(tool_snapshot.all_tools())
-    named = {family: {each.name for each in found} for family, found in tools.families().items()}
-    assert named == {family: set(names) for family, names in FAMILIES.items()}
-    assert list(Registry([tools.all()[0]]).families()) == ["memory"]
 
 
 def test_two_tools_of_one_name_are_refused() -> None:
