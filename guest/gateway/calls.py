@@ -87,9 +87,13 @@ class ToolCalls:
     def _ask(
         self, caller: ToolContext, tool: str, question: str, offers: tuple[Offer, ...]
     ) -> pb.ApprovalRequested:
-        approval = self._approvals.ask(
-            tool, question, session_id=caller.session_id, channel=caller.channel, offers=offers
+        asking = pb.ApprovalRequested(
+            tool=tool,
+            arguments_json=question,
+            session_id=caller.session_id,
+            channel=caller.channel,
         )
+        approval = self._approvals.ask(asking, offers)
         for approval_id, asked in tuple(self._asked.items()):
             if now() >= asked.approval.request.expires_at or len(self._asked) >= OPEN_MAX:
                 self._approvals.withdraw(asked.approval)

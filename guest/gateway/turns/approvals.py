@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from wire.errors import Code
 from wire.limits import ALWAYS
@@ -45,18 +45,9 @@ class Approvals:
         self.wait_s: Final = wait_s
         self.on_ask: Callable[[Approval], None] = lambda _: None
 
-    def ask(
-        self,
-        tool: str,
-        arguments_json: str,
-        *,
-        turn_id: str = "",
-        session_id: str = "",
-        channel: str = "",
-        question: str = "",
-        offers: tuple[Offer, ...] = (),
-    ) -> Approval:
-        """Begin to wait for a decision. Raises RESOURCE_EXHAUSTED where `OPEN_MAX` wait."""
+    def ask(self, request: pb.ApprovalRequested, offers: tuple[Offer, ...] = ()) -> Approval:
+        """Begin to wait for a decision; completes `request`, which says what a tool asks, and for
+        whom. Raises RESOURCE_EXHAUSTED where `OPEN_MAX` wait."""
         if len(self._open) >= OPEN_MAX:
             raise GuestError(
                 Code.RESOURCE_EXHAUSTED,
@@ -64,23 +55,11 @@ class Approvals:
                 resolution="decide on some of them, or cancel their turns",
             )
         expires = datetime.now(UTC) + timedelta(seconds=self.wait_s)
-        approval = Approval(
-            pb.ApprovalRequested(
-                approval_id=f"approval-{uuid.uuid4()}",
-                tool=tool,
-                arguments_json=arguments_json,
-                turn_id=turn_id,
-                session_id=session_id,
-                channel=channel,
-                question=question,
-                text=asked_text(tool, arguments_json, question),
-                requested_at=now(),
-                expires_at=at(expires),
-                offers=[each.text for each in offers],
-            ),
-            offers,
-        )
-        self._open[approval.request.approval_id] = approval
+        request.approval_id = f"approval-{uuid.uuid4()}"
+        request.text = asked_text(request.tool, request.arguments_json, request.question)
+        request.requested_at, request.expires_at = now(), at(expires)
+        request.offers.extend(each.text for each in offers)
+        approval = self._open[request.approval_id] = Approval(request, offers)
         loop = asyncio.get_running_loop()
         expiry = loop.call_later(self.wait_s, self._settle, approval, "expiry")
         approval.decided.add_done_callback(lambda _: expiry.cancel())
@@ -129,27 +108,12 @@ class Approvals:
         """What waits, oldest first."""
         return [approval.request for approval in self._open.values()]
 
-    def _settle(
-        self,
-        approval: Approval,
-        by: str,
-        *,
-        approved: bool = False,
-        channel: str = "",
-        granted: str = "",
-    ) -> None:
+    def _settle(self, approval: Approval, by: str, **decided: Any) -> None:
         approval_id = approval.request.approval_id
         self._open.pop(approval_id, None)
         if not approval.decided.done():
-            approval.decided.set_result(
-                pb.ApprovalDecided(
-                    approval_id=approval_id,
-                    approved=approved,
-                    by=by,
-                    channel=channel,
-                    granted=granted,
-                )
-            )
+            how = pb.ApprovalDecided(approval_id=approval_id, by=by, **decided)
+            approval.decided.set_result(how)
 
 
 class ClientCalls:

@@ -9,7 +9,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from wire.errors import Code, WireError
 from wire.v1 import gateway_pb2 as pb
@@ -96,7 +96,7 @@ class Record:
 
     def to_message(self) -> pb.Turn:
         first = self.events[0]
-        turn = pb.Turn(
+        return pb.Turn(
             turn_id=self.turn_id,
             session_id=self.session_id,
             state=self.state,
@@ -104,30 +104,23 @@ class Record:
             model=self.model,
             started_at=first.created_at,
             ended_at=self.events[-1].created_at,
+            **began_by(stored.origin_in(first)),
         )
-        turn.MergeFrom(began_by(stored.origin_in(first)))
-        return turn
 
 
+@dataclass(repr=False, eq=False)
 class TurnRecords:
-    def __init__(
-        self,
-        conversations: Conversations,
-        receipts: Receipts,
-        state: SessionState,
-        changes: Changes | None = None,
-    ) -> None:
-        self._changes = changes
-        self._conversations = conversations
-        self._receipts = receipts
-        self._state = state
+    conversations: Conversations
+    receipts: Receipts
+    session_state: SessionState
+    changes: Changes | None = None
 
     async def find(self, turn_id: str) -> Record | None:
         """A turn that has begun, by its id. Raises `StorageError`."""
-        session_id = await self._conversations.session_of_turn(turn_id)
+        session_id = await self.conversations.session_of_turn(turn_id)
         if not session_id:
             return None
-        events = await self._conversations.of_turn(session_id, turn_id)
+        events = await self.conversations.of_turn(session_id, turn_id)
         return next(iter(await self.in_session(session_id, events)), None)
 
     async def in_session(self, session_id: str, events: Sequence[Event]) -> list[Record]:
@@ -142,10 +135,10 @@ class TurnRecords:
     async def latest(self, session_id: str = "") -> list[Record]:
         """The latest turns, of one session or of all, newest first. Raises `StorageError`."""
         if session_id:
-            found = await self._conversations.history(session_id, _LISTED_EVENTS)
+            found = await self.conversations.history(session_id, _LISTED_EVENTS)
             by_session = {session_id: found}
         else:
-            by_session = await self._conversations.latest(_LISTED_EVENTS)
+            by_session = await self.conversations.latest(_LISTED_EVENTS)
         records = [
             record
             for session, events in by_session.items()
@@ -156,16 +149,16 @@ class TurnRecords:
     async def events(self, record: Record, after: int) -> list[pb.TurnEvent]:
         """What a reader is told of a turn whose own events are gone: all from the beginning, or
         for one that has some of them only how the turn ended. Raises `StorageError`."""
-        stored = await self._receipts.of_turns(record.session_id, [record.turn_id])
+        stored = await self.receipts.of_turns(record.session_id, [record.turn_id])
         receipts = [to_message(receipt, record.turn_id) for _, receipt in stored]
         outcome = record.outcome
         told = outcome.so_far if isinstance(outcome, pb.TurnIncomplete) else outcome
         told.receipts.extend(receipts)
-        if self._changes is not None:
-            found = await self._changes.receipts(record.session_id, [record.turn_id])
+        if self.changes is not None:
+            found = await self.changes.receipts(record.session_id, [record.turn_id])
             for files in found.values():
                 told.files.CopyFrom(files)
-            if record.interrupted and not found and self._changes.versions.exists:
+            if record.interrupted and not found and self.changes.versions.exists:
                 told.files.uncounted = _NOT_COUNTED
         told_events: list[Progress | Outcome] = []
         if not after:
@@ -192,10 +185,10 @@ class TurnRecords:
             ends[context.turn_id] = {name: getattr(failed, name) for name in _END}
             return json.dumps(dict(list(ends.items())[-_ENDS_MAX:]), ensure_ascii=False)
 
-        await self._state.update(context.session_id, _STATE, noted)
+        await self.session_state.update(context.session_id, _STATE, noted)
 
     async def _ends(self, session_id: str) -> dict[str, dict[str, str]]:
-        found = await self._state.read(session_id, _STATE)
+        found = await self.session_state.read(session_id, _STATE)
         return _ends_in(found[0]) if found else {}
 
 
@@ -207,14 +200,14 @@ def _ends_in(value: str) -> dict[str, dict[str, str]]:
     return ends if isinstance(ends, dict) else {}
 
 
-def began_by(origin: Mapping[str, str]) -> pb.Turn:
+def began_by(origin: Mapping[str, str]) -> dict[str, Any]:
     """What `Turn` says of the origin of a turn."""
-    return pb.Turn(
-        parent_session_id=origin.get("session_id", ""),
-        parent_turn_id=origin.get("turn_id", ""),
-        schedule_id=origin.get("schedule_id", ""),
-        slot=origin.get("slot", ""),
-    )
+    return {
+        "parent_session_id": origin.get("session_id", ""),
+        "parent_turn_id": origin.get("turn_id", ""),
+        "schedule_id": origin.get("schedule_id", ""),
+        "slot": origin.get("slot", ""),
+    }
 
 
 def state_of(outcome: Outcome) -> str:

@@ -103,7 +103,8 @@ class Turn:
 
     def to_message(self) -> pb.Turn:
         context = self.request.context
-        turn = pb.Turn(
+        origin = self.request.origin
+        return pb.Turn(
             turn_id=context.turn_id,
             session_id=context.session_id,
             state=self.state,
@@ -113,9 +114,8 @@ class Turn:
             started_at=self.started_at,
             ended_at=self.ended_at,
             events=self.events.count,
+            **began_by(asdict(origin) if origin else {}),
         )
-        turn.MergeFrom(began_by(asdict(self.request.origin) if self.request.origin else {}))
-        return turn
 
 
 @dataclass(repr=False, eq=False)
@@ -265,13 +265,15 @@ class Turns:
                 details=turn_id,
             )
         approval = self.approvals.ask(
-            asked.tool,
-            asked.arguments_json,
-            turn_id=turn_id,
-            session_id=session_id,
-            channel=turn.request.context.channel if turn is not None else "",
-            question=asked.question,
-            offers=tuple(Offer(text, "", "") for text in asked.offers),
+            pb.ApprovalRequested(
+                tool=asked.tool,
+                arguments_json=asked.arguments_json,
+                turn_id=turn_id,
+                session_id=session_id,
+                channel=turn.request.context.channel if turn is not None else "",
+                question=asked.question,
+            ),
+            tuple(Offer(text, "", "") for text in asked.offers),
         )
         if turn is not None:
             turn.asked.add(approval)
@@ -460,13 +462,15 @@ class Turns:
                 task = shortened(" ".join(turn.request.text.split()), _TASK_CHARS)
                 question = f"a sub-agent asks: allow {tool.name}? Its task: {task}"
             approval = self.approvals.ask(
-                tool.name,
-                arguments_json,
-                turn_id=asking.request.context.turn_id,
-                session_id=asking.request.context.session_id,
-                channel=context.channel,
-                question=question,
-                offers=context.offers if asking is turn else (),
+                pb.ApprovalRequested(
+                    tool=tool.name,
+                    arguments_json=arguments_json,
+                    turn_id=asking.request.context.turn_id,
+                    session_id=asking.request.context.session_id,
+                    channel=context.channel,
+                    question=question,
+                ),
+                context.offers if asking is turn else (),
             )
             if asking is not turn:
                 asking.asked.add(approval)

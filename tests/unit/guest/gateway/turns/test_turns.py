@@ -248,7 +248,10 @@ async def test_what_is_the_operators_is_taken_by_nobody_else_and_is_no_grant() -
     approvals = Approvals(60)
     offers = (Offer("here", "", ""), Offer(ALWAYS, "", ""))
     for limited in (True, False):
-        approval = approvals.ask("network", "{}", session_id="s", offers=offers)
+        approval = approvals.ask(
+            gateway_pb2.ApprovalRequested(tool="network", arguments_json="{}", session_id="s"),
+            offers,
+        )
         request = gateway_pb2.DecideRequest(
             approval_id=approval.request.approval_id, approved=True, offer=2, limited=limited
         )
