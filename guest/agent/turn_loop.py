@@ -10,7 +10,7 @@ for each change of memory.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pydantic_ai
@@ -69,46 +69,39 @@ _EMPTY_ANSWERS = 1
 TASK = "[A task from the agent, not the user's words]"
 
 
+@dataclass(repr=False, eq=False)
 class TurnLoop:
     """Runs any number of turns, also at once, with prompts made from `memory`; keeps of them only
     what providers refuse. `end` is called with a turn's id at its end, and says what is told. Turns
     are told how commands in the `background` have ended."""
 
-    def __init__(
-        self,
-        models: Models,
-        memory: Memory,
-        pipeline: ToolPipeline,
-        settings: AgentSettings,
-        context_tokens: int,
-        redact: Callable[[str], str],
-        end: Callable[[str], Awaitable[list[str]]] | None = None,
-        changes: Changes | None = None,
-        background: BackgroundCommands | None = None,
-    ) -> None:
-        self._end = end
-        self._changes = changes
-        self._background = background
+    models: Models
+    memory: Memory
+    pipeline: ToolPipeline
+    settings: AgentSettings
+    context_tokens: int
+    redact: Callable[[str], str]
+    end: Callable[[str], Awaitable[list[str]]] | None = None
+    changes: Changes | None = None
+    background: BackgroundCommands | None = None
+
+    def __post_init__(self) -> None:
         pydantic_ai.BANNER_ENABLED = False  # it would land among the JSON lines of the log
-        self._models = models
-        self._pipeline = pipeline
-        self._store = memory.conversations
-        self._receipts = memory.receipts
-        self._state = memory.state_of
+        self._store = self.memory.conversations
+        self._receipts = self.memory.receipts
+        self._state = self.memory.state_of
         self._context = ContextBuilder(
-            memory=memory,
-            pipeline=pipeline,
-            settings=settings,
-            model=lambda: models.choose().model,
-            context_tokens=context_tokens,
-            redact=partial(pipeline.shown, memory.user_id),
+            memory=self.memory,
+            pipeline=self.pipeline,
+            settings=self.settings,
+            model=lambda: self.models.choose().model,
+            context_tokens=self.context_tokens,
+            redact=partial(self.pipeline.shown, self.memory.user_id),
         )
         self.stop_summaries = self._context.stop_summaries
         self.summarised = self._context.summarised
-        self._settings = settings
-        self._requests = request_settings(settings)
-        self._meter = Meter(memory.usage, settings)
-        self._redact = redact
+        self._requests = request_settings(self.settings)
+        self._meter = Meter(self.memory.usage, self.settings)
         self._refused_tools: Refused = set()
         self._blind: dict[str, str] = {}
         self._plain: set[str] = set()
@@ -118,7 +111,7 @@ class TurnLoop:
             deps_type=Run,
             toolsets=[PipelineToolset()],
             capabilities=[NativeTool(search_of_provider)],
-            retries={"tools": settings.max_steps, "output": _EMPTY_ANSWERS},
+            retries={"tools": self.settings.max_steps, "output": _EMPTY_ANSWERS},
         )
 
     async def run(
@@ -141,10 +134,10 @@ class TurnLoop:
         context = request.context
         if context.user_id != self._store.user_id:
             raise GuestError(Code.PERMISSION_DENIED, "user context of another user")
-        context = replace(context, time_zone=context.time_zone or self._settings.time_zone)
+        context = replace(context, time_zone=context.time_zone or self.settings.time_zone)
         request = replace(request, context=context)
-        choice = self._models.choose(request.model)
-        if not self._settings.images:
+        choice = self.models.choose(request.model)
+        if not self.settings.images:
             self._blind[choice.label] = "images = false in the [agent] section of runner.toml"
         why = self._blind.get(choice.label)
         if choice.provider == OFFLINE:
@@ -157,7 +150,7 @@ class TurnLoop:
         session = context.session_id
         latest = await self._context.summary_of(session)
         events = await history.recent(
-            self._store, session, self._settings.history_turns, latest.through
+            self._store, session, self.settings.history_turns, latest.through
         )
         if any(event.turn_id == context.turn_id for event in events):
             raise GuestError(
@@ -167,8 +160,8 @@ class TurnLoop:
             )
         if request.retry:
             request, events = _again(request, events)
-        if self._background is not None:
-            endings = await self._background.to_tell(session, context.turn_id, events)
+        if self.background is not None:
+            endings = await self.background.to_tell(session, context.turn_id, events)
             request = replace(request, endings=tuple(endings))
         await self._store.append(
             session,
@@ -187,18 +180,18 @@ class TurnLoop:
                     late=request.late,
                 )
             ),
-            title=history.title_of(self._redact(request.text)),
+            title=history.title_of(self.redact(request.text)),
         )
-        pipeline = request.allowed(self._pipeline)
+        pipeline = request.allowed(self.pipeline)
         run = Run(
             request,
             self._store,
             FoundTools(session, self._state, pipeline.tools),
             pipeline,
-            self._redact,
+            self.redact,
             emit,
             approve,
-            clock=Clock(self._settings.turn_timeout_s),
+            clock=Clock(self.settings.turn_timeout_s),
             bill=self._meter.bill(context, request.account),
             ask_client=ask_client,
             earlier=events,
@@ -218,13 +211,13 @@ class TurnLoop:
             outcome = failures.cancelled()
         finally:
             await self._finish(run)
-            if self._end is not None:
-                for line in await self._end(context.turn):
+            if self.end is not None:
+                for line in await self.end(context.turn):
                     await run.notice(line)
             files = None
-            if self._changes is not None:
+            if self.changes is not None:
                 ids = (context.session_id, context.turn_id)
-                files = await self._changes.ended(context.turn, *ids)
+                files = await self.changes.ended(context.turn, *ids)
         ended = outcome.so_far if isinstance(outcome, pb.TurnIncomplete) else outcome
         for receipt in await self._settled(run):
             words = run.ledger.words_of(receipt)
@@ -234,7 +227,7 @@ class TurnLoop:
         return outcome
 
     def tools(self, request: TurnRequest) -> list[Tool]:
-        return request.allowed(self._pipeline).tools()
+        return request.allowed(self.pipeline).tools()
 
     async def answer_untraced(self, request: TurnRequest, emit: Emit) -> Outcome:
         """Answer a text alone, with one request to the model and without tools, session and memory.
@@ -242,13 +235,13 @@ class TurnLoop:
 
         Raises `GuestError` as `run` does for the model that the request asks for.
         """
-        choice = self._models.choose(request.model)
+        choice = self.models.choose(request.model)
         bill = self._meter.bill(request.context)
         agent: Agent[None, str] = Agent(name="oxydra", retries={"output": _EMPTY_ANSWERS})
         reading, said = Reading((), opened=choice.label in self._opening), ""
         try:
             async with (
-                asyncio.timeout(self._settings.turn_timeout_s),
+                asyncio.timeout(self.settings.turn_timeout_s),
                 agent.run_stream(
                     request.text,
                     model=choice.model,
@@ -281,7 +274,7 @@ class TurnLoop:
         except asyncio.CancelledError:
             return failures.cancelled()
         except TimeoutError:
-            return failures.out_of_time(self._settings)
+            return failures.out_of_time(self.settings)
         except Exception as error:
             return self._explain(error, choice)
 
@@ -295,14 +288,14 @@ class TurnLoop:
                     prepared = await self._context.build(run.request, events, latest, run.notice)
                     run.shown(prepared.material, prepared.vouched, prepared.found)
                     outcome = await self._converse(run, choice, prepared)
-                    self._models.uses[choice.provider].answered()
+                    self.models.uses[choice.provider].answered()
                     return outcome
         except TimeoutError as error:
             if clock.expired:
-                return failures.out_of_time(self._settings)
+                return failures.out_of_time(self.settings)
             return self._explain(error, choice)
         except UsageLimitExceeded:
-            return failures.out_of_steps(self._settings)
+            return failures.out_of_steps(self.settings)
         except Incomplete as error:
             return await self._cut(run, choice, error.reason)
         except Exception as error:
@@ -331,8 +324,8 @@ class TurnLoop:
             capabilities=[run.bill.counting("summary")],
         )
         fitting = FitToWindow(
-            *(prepared, asked, self._models.windows.configured, condense),
-            windows=self._models.windows,
+            *(prepared, asked, self.models.windows.configured, condense),
+            windows=self.models.windows,
             model=choice.label,
             window_known=self._meter.prices.window(choice.model),
             notice=run.notice,
@@ -343,7 +336,7 @@ class TurnLoop:
             run, choice, prepared, fitting, asked, prepared.messages
         )
         await run.save_by_itself()
-        may_ask = self._settings.second_chance and not run.request.sources
+        may_ask = self.settings.second_chance and not run.request.sources
         if may_ask and (facts := run.second_chance()):
             run.ask_once_more()
             try:
@@ -379,7 +372,7 @@ class TurnLoop:
 
         If it is asked `again`, it has a few steps, and none of the client's tools.
         """
-        most = self._settings.max_steps
+        most = self.settings.max_steps
         limits = UsageLimits(request_limit=min(most, run.steps + STEPS_MAX) if again else most)
         rules = prepared.sections.rules
         reader = ReadAnswers(run, run.pipeline, rules, choice.label, self._opening)
@@ -412,7 +405,7 @@ class TurnLoop:
                     before = replace(conversation.usage)
                     with watch.step("model", model=choice.label) as step:
                         async with (
-                            run.first_token(self._settings.turn_timeout_s) as begun,
+                            run.first_token(self.settings.turn_timeout_s) as begun,
                             node.stream(conversation.ctx) as stream,
                         ):
                             await run.answers_with(stream.response.metadata or ())
@@ -449,11 +442,11 @@ class TurnLoop:
             first,
             choice.provider,
             choice.name,
-            self._settings.base_url if choice.provider == self._settings.provider else "",
-            self._redact,
+            self.settings.base_url if choice.provider == self.settings.provider else "",
+            self.redact,
         )
         if explained is not None:
-            self._models.uses[choice.provider].failed(explained.message)
+            self.models.uses[choice.provider].failed(explained.message)
             log.error("turn failed: %s: %s", explained.message, errors.named(first))
             return explained
         log.error("turn failed unexpectedly", exc_info=error)

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -86,9 +86,9 @@ def _answered_by(
 
     @_rpc
     async def rpc(self: "GatewayService", request: Any) -> Message:
-        with convert.checked(self._scrubber.scrub_known) if of_memory else nullcontext():
+        with convert.checked(self.scrubber.scrub_known) if of_memory else nullcontext():
             if getattr(request, "note_id", ""):
-                request.note_id = await self._memory.notes.full_id(request.note_id)
+                request.note_id = await self.memory.notes.full_id(request.note_id)
             return await handler(self)(request)
 
     return rpc
@@ -109,6 +109,7 @@ async def _stop_summaries(
                 await loop.stop_summaries(session_id)
 
 
+@dataclass(repr=False, eq=False)
 class GatewayService(gateway_pb2_grpc.GatewayServicer):
     """Serves the user of `memory` only: no request names a user.
 
@@ -123,99 +124,87 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     it; the event loop does not. What it fails with, every turn fails with.
     """
 
-    def __init__(
-        self,
-        *,
-        info: pb.HelloReply,
-        memory: Memory,
-        pipeline: ToolPipeline,
-        models: Models,
-        make_loops: "Callable[[str], tuple[TurnLoop, TurnLoop]]",
-        backups: Backups,
-        files: Files,
-        scrubber: Scrubber,
-        limits: Limits,
-        witness: CallReporter | None = None,
-        shell_state: Callable[[], Awaitable[str]] | None = None,
-        background: BackgroundCommands | None = None,
-        approval_wait_s: float = ToolsSettings().approval_wait_s,
-        notices: Callable[[], list[str]] = list,
-        reply_max_bytes: int = validation.REPLY_MAX_BYTES,
-        peers: PeerAddresses | None = None,
-        temporary: Temporary,
-        restorer: Restorer,
-        outbox: Outbox,
-        delegation: Delegation,
-        book: ScheduleBook,
-    ) -> None:
+    _: KW_ONLY
+    info: pb.HelloReply
+    memory: Memory
+    pipeline: ToolPipeline
+    models: Models
+    make_loops: "Callable[[str], tuple[TurnLoop, TurnLoop]]"
+    backups: Backups
+    files: Files
+    scrubber: Scrubber
+    limits: Limits
+    witness: CallReporter | None = None
+    shell_state: Callable[[], Awaitable[str]] | None = None
+    background: BackgroundCommands | None = None
+    approval_wait_s: float = ToolsSettings().approval_wait_s
+    notices: Callable[[], list[str]] = list
+    reply_max_bytes: int = validation.REPLY_MAX_BYTES
+    peers: PeerAddresses | None = None
+    temporary: Temporary
+    restorer: Restorer
+    outbox: Outbox
+    delegation: Delegation
+    book: ScheduleBook
+
+    def __post_init__(self) -> None:
+        memory = self.memory
         self._user_id = memory.user_id
-        self._info = info
-        self._memory = memory
-        self._pipeline = pipeline
-        self._models = models
-        self._make_loops = make_loops
         self._called_at = -_LATELY_S
         self._loops: dict[int, asyncio.Future[tuple[TurnLoop, TurnLoop]]] = {}
-        self._scrubber = scrubber
-        self._shell_state = shell_state
-        self._background = background
-        self._notices = notices
-        self._peers = peers or PeerAddresses({}, scrubber.learn)
-        self._witness = witness or CallReporter(required=False)
-        self._notes = Notes(memory, scrubber.scrub_known, reply_max_bytes)
-        self._transfer = Transfer(memory, backups)
-        self._files = files
-        self._changes = restorer.changes
+        self._peers = self.peers or PeerAddresses({}, self.scrubber.learn)
+        self._witness = self.witness or CallReporter(required=False)
+        self._notes = Notes(memory, self.scrubber.scrub_known, self.reply_max_bytes)
+        self._transfer = Transfer(memory, self.backups)
+        self._changes = self.restorer.changes
         memory.sessions.on_forgotten = self._changes.forget
-        self._changed = FileReceipts(restorer, self._require)
-        self._usage = UsageReport(memory.usage, limits)
-        self._approvals = Approvals(approval_wait_s, pipeline.grants)
+        self._changed = FileReceipts(self.restorer, self._require)
+        self._usage = UsageReport(memory.usage, self.limits)
+        self._approvals = Approvals(self.approval_wait_s, self.pipeline.grants)
         records = TurnRecords(
             *(memory.conversations, memory.receipts, memory.state_of, self._changes)
         )
-        passing = temporary.conversations
+        passing = self.temporary.conversations
         passing_records = TurnRecords(passing.conversations, passing.receipts, passing.state_of)
         self._turns = Turns(
             *(memory.in_use, records, self._approvals, self._witness.spans),
             temporary=passing_records,
             spent=memory.usage.of_turns,
         )
-        self._told = Notices(outbox, self._turns.is_followed)
+        self._told = Notices(self.outbox, self._turns.is_followed)
         self._approvals.on_ask = self._told.waits
         memory.usage.on_reached = self._told.budget_reached
-        self._delegation = delegation
-        delegation.serve(self._turns, outbox, self.start_inside)
-        self.reminders = ReminderLoop(memory, outbox)
+        self.delegation.serve(self._turns, self.outbox, self.start_inside)
+        self.reminders = ReminderLoop(memory, self.outbox)
         self._sessions = Sessions(
             *(memory.conversations, memory.receipts, memory.sessions, records, self._turns.knows),
-            *(memory.state_of, pipeline.paths.by_name, self._changes),
+            *(memory.state_of, self.pipeline.paths.by_name, self._changes),
         )
-        self.temporary = temporary
         self.temporary_sessions = TemporarySessions(
             *(passing, passing_records, self._turns.knows, self._end_session),
-            pipeline.paths.by_name,
+            self.pipeline.paths.by_name,
         )
-        self._schedules = SchedulesOfUser(book, pipeline.grants)
-        self.scheduler = book.scheduler
-        book.agent = self.scheduler.run = runs = ScheduledTurns(
-            *(pipeline, self.start_inside, self._sessions.create, self._resolved),
-            *(restorer.roots, self.reminders.reminders, self._user_id),
+        self._schedules = SchedulesOfUser(self.book, self.pipeline.grants)
+        self.scheduler = self.book.scheduler
+        self.book.agent = self.scheduler.run = runs = ScheduledTurns(
+            *(self.pipeline, self.start_inside, self._sessions.create, self._resolved),
+            *(self.restorer.roots, self.reminders.reminders, self._user_id),
             now=lambda: self.scheduler.now,
             witness=self._witness,
         )
         self.scheduler.look = runs.look
-        self._calls = ToolCalls(memory.user_id, pipeline, self._approvals, self._sessions)
+        self._calls = ToolCalls(memory.user_id, self.pipeline, self._approvals, self._sessions)
 
     def _expect_turns(self, label: str = "") -> "asyncio.Future[tuple[TurnLoop, TurnLoop]]":
         """Begin to get ready for turns of a model; everything else is served meanwhile. Models with
         one window share what runs them."""
-        label = label or self._models.configured
-        window = self._models.windows.of(label)
+        label = label or self.models.configured
+        window = self.models.windows.of(label)
         if window not in self._loops:
             if len(self._loops) >= _LOOPS_MAX:
                 oldest = self._loops.pop(next(iter(self._loops)))
                 self._ending = asyncio.ensure_future(_stop_summaries([oldest]))
-            made = asyncio.ensure_future(asyncio.to_thread(self._make_loops, label))
+            made = asyncio.ensure_future(asyncio.to_thread(self.make_loops, label))
             made.add_done_callback(lambda made: made.cancelled() or made.exception())
             self._loops[window] = made
         return self._loops[window]
@@ -223,8 +212,8 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     async def _resolved(self, asked: str) -> str:
         """The label of the model that `asked` names; its server has been asked for its window."""
         await asyncio.shield(self._expect_turns())
-        choice = self._models.choose(asked)
-        await self._models.windows.ask(choice.label, choice.model)
+        choice = self.models.choose(asked)
+        await self.models.windows.ask(choice.label, choice.model)
         return choice.label
 
     def called_by(self, party: Party) -> None:
@@ -235,16 +224,16 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     async def close(self) -> None:
         await self.scheduler.stop()
         await self._turns.close()
-        await self._delegation.close()
+        await self.delegation.close()
         await self.reminders.stop()
         await self.scheduler.finish()
-        if self._background is not None:
-            await self._background.close()
+        if self.background is not None:
+            await self.background.close()
         await self._told.close()
         await _stop_summaries(self._loops.values())
         await self.temporary_sessions.close()
         await self.temporary.conversations.close()
-        self._files.close()
+        self.files.close()
         await asyncio.to_thread(self._changes.close)
         self._witness.close()
 
@@ -256,16 +245,16 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         if is_temporary(session_id):
             await self._turns.stop(session_id)
         else:
-            for working in await self._memory.conversations.working_for(session_id):
+            for working in await self.memory.conversations.working_for(session_id):
                 await self._turns.stop(working)
                 await self._end_session(working)
         await _stop_summaries(self._loops.values(), session_id)
         reply = await self._sessions_with(session_id).forget(request)
         self._turns.forget(session_id)
-        self._pipeline.grants.drop(session(session_id))
-        if self._background is not None:
-            await self._background.forget(session_id)
-        for pipeline in (self._pipeline, self.temporary.pipeline):
+        self.pipeline.grants.drop(session(session_id))
+        if self.background is not None:
+            await self.background.forget(session_id)
+        for pipeline in (self.pipeline, self.temporary.pipeline):
             pipeline.forget(self._user_id, session_id)
         return reply
 
@@ -274,10 +263,10 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         return self.temporary_sessions if is_temporary(session_id) else self._sessions
 
     def _shown(self, reply: _M) -> _M:
-        return convert.hidden(reply, self._scrubber.scrub_known)
+        return convert.hidden(reply, self.scrubber.scrub_known)
 
     def _for_model(self, reply: _M) -> _M:
-        return convert.hidden(reply, partial(self._pipeline.shown, self._user_id, ""))
+        return convert.hidden(reply, partial(self.pipeline.shown, self._user_id, ""))
 
     async def _create_session(self, request: pb.CreateSessionRequest) -> pb.Session:
         self._expect_turns()
@@ -303,9 +292,9 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     ForgetSession = _answered_by(lambda service: service._forget_session)
     GetTurnContext = _answered_by(lambda service: service._turn_context)
     GetUsage = _answered_by(lambda service: service._usage.get, of_memory=False)
-    ListFiles = _answered_by(lambda service: service._files.list, of_memory=False)
-    WriteFile = _answered_by(lambda service: service._files.write, of_memory=False)
-    DeleteFile = _answered_by(lambda service: service._files.delete, of_memory=False)
+    ListFiles = _answered_by(lambda service: service.files.list, of_memory=False)
+    WriteFile = _answered_by(lambda service: service.files.write, of_memory=False)
+    DeleteFile = _answered_by(lambda service: service.files.delete, of_memory=False)
     TurnDiff = _answered_by(lambda service: service._changed.diff, of_memory=False)
     UndoFiles = _answered_by(lambda service: service._changed.undo, of_memory=False)
     SaveNote = _answered_by(lambda service: service._notes.save)
@@ -334,13 +323,13 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     ListTools = _answered_by(lambda service: service._calls.offered, of_memory=False)
 
     async def Hello(self, request: pb.HelloRequest, context: Context) -> pb.HelloReply:
-        embedder, shell = await asyncio.gather(self._memory.store.vectorizer.state(), self._shell())
-        notices = [*self._info.notices, *self._notices(), *self._models.notices()]
-        running = [] if self._background is None else await self._background.running()
+        embedder, shell = await asyncio.gather(self.memory.store.vectorizer.state(), self._shell())
+        notices = [*self.info.notices, *self.notices(), *self.models.notices()]
+        running = [] if self.background is None else await self.background.running()
         notices += running
         if embedder not in ("ready", "loading", "disabled"):
             notices.append(f"memory searches by keyword only for now; the embedder: {embedder}")
-        if (memory := self._memory.store.state) != "ready":
+        if (memory := self.memory.store.state) != "ready":
             notices.append(
                 f"nothing can be saved right now, and searches answer from a copy: {memory}"
             )
@@ -357,11 +346,11 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
             bool(running) or called or self._turns.any_runs or self.scheduler.is_running()
         )
         for name in ("tier", "provider", "model", "version", "passing"):
-            setattr(reply, name, getattr(self._info, name))
+            setattr(reply, name, getattr(self.info, name))
         return reply
 
     async def _shell(self) -> str:
-        return self._info.shell if self._shell_state is None else await self._shell_state()
+        return self.info.shell if self.shell_state is None else await self.shell_state()
 
     @_rpc
     async def StartTurn(self, request: pb.StartTurnRequest) -> pb.Turn:
@@ -385,9 +374,9 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
             request.retry,
             request.untraced,
             validation.from_client(
-                request, {*TOOLS, *(tool.name for tool in self._pipeline.tools())}
+                request, {*TOOLS, *(tool.name for tool in self.pipeline.tools())}
             ),
-            await self._files.attached(request.attachments),
+            await self.files.attached(request.attachments),
         )
         loop = temporary_loop if is_temporary(session_id) else loop
         return (await self._turns.start(turn, loop)).to_message()
@@ -438,13 +427,13 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
 
     @_rpc
     async def ListGrants(self, request: pb.ListGrantsRequest) -> pb.ListGrantsReply:
-        found = self._pipeline.grants.list(request.session_id and session(request.session_id))
+        found = self.pipeline.grants.list(request.session_id and session(request.session_id))
         return pb.ListGrantsReply(grants=[convert.message(pb.Grant, each) for each in found])
 
     @_rpc
     async def WithdrawGrant(self, request: pb.WithdrawGrantRequest) -> pb.WithdrawGrantReply:
         channel = request.channel or validation.CHANNEL
-        withdrawn = await self._pipeline.grants.withdraw(request.grant_id, channel)
+        withdrawn = await self.pipeline.grants.withdraw(request.grant_id, channel)
         return pb.WithdrawGrantReply(withdrawn=withdrawn)
 
     @_rpc
@@ -461,13 +450,13 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     async def ResolveModel(self, request: pb.ResolveModelRequest) -> pb.ResolveModelReply:
         return pb.ResolveModelReply(
             model=await self._resolved(request.model),
-            configured=self._models.configured,
+            configured=self.models.configured,
             providers=[
                 convert.message(
                     pb.ModelProvider,
-                    self._models.uses[each],
+                    self.models.uses[each],
                     name=each,
-                    unusable=self._models.unusable(each),
+                    unusable=self.models.unusable(each),
                 )
                 for each in NAMES
             ],
@@ -479,14 +468,14 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
 
     @_rpc
     async def SetMemoryToken(self, request: pb.SetMemoryTokenRequest) -> pb.SetMemoryTokenReply:
-        await self._memory.store.set_token(request.auth_token)
+        await self.memory.store.set_token(request.auth_token)
         return pb.SetMemoryTokenReply()
 
     @_rpc
     async def SetProviderKey(self, request: pb.SetProviderKeyRequest) -> pb.SetProviderKeyReply:
         if self._loops:  # no model is being built with the old key
             await asyncio.wait(self._loops.values())
-        self._models.set_key(request.provider, "" if request.missing else NO_KEY)
+        self.models.set_key(request.provider, "" if request.missing else NO_KEY)
         return pb.SetProviderKeyReply()
 
     async def ReportCalls(
@@ -532,7 +521,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     async def ReadFile(
         self, request: pb.ReadFileRequest, context: Context
     ) -> AsyncIterator[pb.FilePart]:
-        async for part in self._files.read(request):
+        async for part in self.files.read(request):
             yield part
 
     async def ReadBackup(

@@ -1,7 +1,7 @@
 """The models that may answer a turn, and whether their providers have keys."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
@@ -65,6 +65,7 @@ class ProviderStatus:
         self.failed_at, self.failure = now(), why
 
 
+@dataclass(repr=False, eq=False)
 class Models:
     """The configured model, and every other one that a turn may ask for.
 
@@ -81,19 +82,16 @@ class Models:
         windows: How much a request to each model may hold.
     """
 
-    def __init__(
-        self,
-        settings: AgentSettings,
-        keys: Mapping[str, str] | None = None,
-        *,
-        build: Build = build_model,
-    ) -> None:
-        self._settings = settings
-        self._keys = dict(keys or {})
-        self._build = build
+    settings: AgentSettings
+    keys: Mapping[str, str] | None = None
+    _: KW_ONLY
+    build: Build = build_model
+
+    def __post_init__(self) -> None:
+        self._keys = dict(self.keys or {})
         self._built: dict[tuple[str, str], Choice] = {}
         self.uses = {provider: ProviderStatus() for provider in NAMES}
-        self.windows = Windows(settings.context_window)
+        self.windows = Windows(self.settings.context_window)
 
     def choose(self, asked: str = "") -> Choice:
         """The model that `asked` names: `provider:model`, or a model of the configured provider;
@@ -113,14 +111,14 @@ class Models:
                 )
             if len(self._built) >= _BUILT_MAX:
                 self._built.clear()
-            settings = self._settings
+            settings = self.settings
             if provider != settings.provider:
                 settings = settings.model_copy(update={"provider": provider, "base_url": ""})
             settings = settings.model_copy(update={"model": name})
             from guest.agent.models.at_home import AtHome, is_home  # imports the model library
 
             is_here = provider == OFFLINE or is_home(settings.url)
-            model = AtHome(self._build(settings, self._keys.get(provider, "")), is_here=is_here)
+            model = AtHome(self.build(settings, self._keys.get(provider, "")), is_here=is_here)
             self._built[provider, name] = self._with_fallbacks(provider, name, model)
         return self._built[provider, name]
 
@@ -130,24 +128,24 @@ class Models:
 
         If they do not, `choose` has to say so; that imports the model library.
         """
-        return not self._settings.fallbacks and not self.unusable(self._settings.provider)
+        return not self.settings.fallbacks and not self.unusable(self.settings.provider)
 
     @property
     def name(self) -> str:
         """What the configured model is called; a chain is called by all its models."""
         if self.certain:
-            offline = self._settings.provider == OFFLINE
-            return self._settings.provider if offline else self._settings.model
+            offline = self.settings.provider == OFFLINE
+            return self.settings.provider if offline else self.settings.model
         return self.choose().model.model_name
 
     def _with_fallbacks(self, provider: str, name: str, model: "Model") -> Choice:
         """The configured model with its fallbacks; every other one by itself."""
         label = labelled(provider, name)
-        if label != self.configured or not self._settings.fallbacks:
+        if label != self.configured or not self.settings.fallbacks:
             return Choice(provider, name, model)
         from pydantic_ai.models.fallback import FallbackModel
 
-        others = [self.choose(each) for each in self._settings.fallbacks if each != label]
+        others = [self.choose(each) for each in self.settings.fallbacks if each != label]
         chain = FallbackModel(model, *(each.model for each in others))
         return Choice(provider, name, chain, (label, *(each.label for each in others)))
 
@@ -167,14 +165,14 @@ class Models:
     @property
     def configured(self) -> str:
         """The label of the model that answers unless a turn asks for another."""
-        return labelled(self._settings.provider, self._settings.model)
+        return labelled(self.settings.provider, self.settings.model)
 
     def notices(self) -> list[str]:
         """What a person should know of the configured model's window."""
         label = self.configured
         known, whole = self.windows.known(label), self.windows.whole(label)
         window = f"the window of {label} is {whole:,} tokens"
-        if self._settings.is_small(whole):
+        if self.settings.is_small(whole):
             why = "" if whole < SMALL_WINDOW else ", and you have set the profile"
             return [
                 f"small profile: {window}{why}; it gets the tools for notes, files and commands, "
@@ -186,8 +184,8 @@ class Models:
         """Why models of `provider` cannot answer; empty if they can."""
         if provider == OFFLINE:
             return ""
-        configured = provider == self._settings.provider
-        if not self._keys.get(provider) and (self._settings.needs_key or not configured):
+        configured = provider == self.settings.provider
+        if not self._keys.get(provider) and (self.settings.needs_key or not configured):
             return f"there is no API key for provider {provider!r}"
         if find_spec(PROVIDERS[provider].library) is None:
             return f"the packages of provider {provider!r} are not installed"
@@ -195,7 +193,7 @@ class Models:
 
     def _parsed(self, asked: str) -> tuple[str, str]:
         if not asked:
-            return self._settings.provider, self._settings.model
+            return self.settings.provider, self.settings.model
         for provider in NAMES:
             if asked == provider == OFFLINE:
                 return provider, ""
@@ -204,9 +202,9 @@ class Models:
                 if name and provider != OFFLINE:
                     return provider, name
                 raise self._unknown(asked)
-        if self._settings.provider == OFFLINE or asked in NAMES:
+        if self.settings.provider == OFFLINE or asked in NAMES:
             raise self._unknown(asked)
-        return self._settings.provider, asked
+        return self.settings.provider, asked
 
     def _unknown(self, asked: str) -> GuestError:
         return GuestError(
@@ -216,8 +214,8 @@ class Models:
     def _accepted(self) -> str:
         usable = [each for each in NAMES if not self.unusable(each)]
         named = [each if each == OFFLINE else f"{each}:MODEL" for each in usable]
-        if self._settings.provider != OFFLINE:
-            named.append(f"a model of {self._settings.provider}")
+        if self.settings.provider != OFFLINE:
+            named.append(f"a model of {self.settings.provider}")
         return f"accepted: {', '.join(named)}"
 
 

@@ -195,6 +195,7 @@ class Rolled:
         return self.summary.through if self.summary else 0
 
 
+@dataclass(repr=False, eq=False)
 class Summaries:
     """Reads and updates the summaries of any number of sessions.
 
@@ -202,19 +203,15 @@ class Summaries:
     picked.
     """
 
-    def __init__(
-        self,
-        state: SessionState,
-        model: Callable[[], Model],
-        settings: AgentSettings,
-        timeout_s: float = 0,
-    ) -> None:
-        self._state = state
-        self._model = model
-        self._settings = settings
-        self._timeout_s = timeout_s or settings.turn_timeout_s
-        self._window = Window.of(settings)
-        self._always = always(settings)
+    state: SessionState
+    model: Callable[[], Model]
+    settings: AgentSettings
+    timeout_s: float = 0
+
+    def __post_init__(self) -> None:
+        self._timeout_s = self.timeout_s or self.settings.turn_timeout_s
+        self._window = Window.of(self.settings)
+        self._always = always(self.settings)
         self._part = _FIRST_PART
         self._making: dict[str, asyncio.Task[Rolled]] = {}
         self._failures: dict[str, str] = {}
@@ -227,7 +224,7 @@ class Summaries:
     async def latest(self, session_id: str) -> Rolled:
         """The stored summary; an empty one if there is none."""
         try:
-            stored = await self._state.read(session_id, _NAME)
+            stored = await self.state.read(session_id, _NAME)
         except StorageError as error:
             log.warning("the summary of a session could not be read: %s", error.brief)
             return Rolled(None)
@@ -301,7 +298,7 @@ class Summaries:
             )
             try:
                 value = summary.model_dump_json()
-                won = await self._state.swap(session_id, _NAME, value, latest.epoch)
+                won = await self.state.swap(session_id, _NAME, value, latest.epoch)
             except StorageError as error:
                 log.warning("the summary of a session could not be stored: %s", error.brief)
                 return Rolled(summary, latest.epoch, spent)
@@ -341,7 +338,7 @@ class Summaries:
         must not be asked, the most informative lines are picked.
         """
         lines = [*read(earlier), *spoken(each for each in events if MARKED not in each.payload)]
-        model, usage = self._model(), RunUsage()
+        model, usage = self.model(), RunUsage()
         if model.system != OFFLINE:
             try:
                 async with asyncio.timeout(self._timeout_s):
@@ -389,7 +386,7 @@ class Summaries:
         turns = by_turn(events)
         sizes = [of_messages(history.to_messages(turn)) for turn in turns]
         shown, size = len(turns), sum(sizes)
-        settings = self._settings
+        settings = self.settings
         if not excess and shown <= settings.history_turns and size <= window.trigger:
             return []
         least = min(settings.summary_min_turns, settings.history_turns)

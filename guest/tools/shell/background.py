@@ -84,25 +84,19 @@ class BackgroundCommand:
         return "" if self.done else json.dumps(asdict(self))
 
 
+@dataclass(repr=False, eq=False)
 class BackgroundCommands:
     """All of one user, in one shell. `redact` takes the secrets from what a command printed.
     `owner` is this agent: the same after it was started anew."""
 
-    def __init__(
-        self,
-        shell: ShellClient,
-        state: SessionState,
-        redact: Callable[[str], str],
-        watching: "Watch | None" = None,
-        outbox: Outbox | None = None,
-        owner: str = "",
-    ) -> None:
-        self._owner = owner
-        self._shell = shell
-        self._state = state
-        self._redact = redact
-        self._watching = watching
-        self._outbox = outbox
+    shell: ShellClient
+    state: SessionState
+    redact: Callable[[str], str]
+    watching: "Watch | None" = None
+    outbox: Outbox | None = None
+    owner: str = ""
+
+    def __post_init__(self) -> None:
         self._of: dict[str, dict[int, BackgroundCommand]] = {}
         self._ended: list[BackgroundCommand] = []
         self._load_at = 0.0
@@ -117,8 +111,8 @@ class BackgroundCommands:
         """Start `command` for the session, and return its id there. Raises `ToolError`."""
         await self._load()
         session = context.session_id
-        text = visible(" ".join(self._redact(command.text).split()))
-        text, source = shortened(text, _COMMAND_CHARS), self._redact(source)
+        text = visible(" ".join(self.redact(command.text).split()))
+        text, source = shortened(text, _COMMAND_CHARS), self.redact(source)
         number, exec_id = await self._next(session), f"background-{uuid.uuid4()}"
         running = [each for of in self._of.values() for each in of.values() if each.runs]
         if len(running) >= COMMANDS_MAX:
@@ -130,7 +124,7 @@ class BackgroundCommands:
         known = self._of.setdefault(session, {})
         for old in [each.number for each in known.values() if each.done][:-_KEPT_MAX]:
             del known[old]
-        started = BackgroundCommand(number, exec_id, text, source, time.time(), self._owner)
+        started = BackgroundCommand(number, exec_id, text, source, time.time(), self.owner)
         known[number] = started  # before it is stored: nobody else takes its place, or follows it
         try:
             await self._store(session, started)
@@ -138,7 +132,7 @@ class BackgroundCommands:
             del known[number]
             raise
         try:
-            await self._shell.start(exec_id, command)
+            await self.shell.start(exec_id, command)
         except BaseException:
             with suppress(GuestError, StorageError):
                 await self._drop(session, started)
@@ -172,7 +166,7 @@ class BackgroundCommands:
         """End all of a session that is forgotten."""
         for each in self._of.pop(session_id, {}).values():
             each.done = True
-            self._following.begin(self._shell.end(each.exec_id))
+            self._following.begin(self.shell.end(each.exec_id))
 
     async def running(self) -> list[str]:
         await self._loaded_soon()
@@ -209,13 +203,13 @@ class BackgroundCommands:
 
     async def _follow(self, session_id: str, command: BackgroundCommand) -> None:
         told = list[str]()
-        watched = self._watching.call("", told) if self._watching else nullcontext()
+        watched = self.watching.call("", told) if self.watching else nullcontext()
         async with watched:  # what changes in projects meanwhile is not the operator's
             exit_ = await self._exit(session_id, command)
         self._ended.append(command)
         while len(self._ended) > COMMANDS_MAX:
             oldest = self._ended.pop(0)
-            await self._shell.release(oldest.exec_id)
+            await self.shell.release(oldest.exec_id)
         if command.done:
             return
         command.ended = await self._said(command, exit_, told)
@@ -231,28 +225,28 @@ class BackgroundCommands:
     async def _notify(self, session_id: str, command: BackgroundCommand) -> None:
         """Tell the person, if no turn is told of the end soon."""
         await asyncio.sleep(NOTICE_S)
-        if self._outbox is not None and not command.told_in:
+        if self.outbox is not None and not command.told_in:
             told = {"key": command.exec_id, "session_id": session_id}
             try:
-                await self._outbox.add("command", command.ended, **told)
+                await self.outbox.add("command", command.ended, **told)
             except StorageError as error:
                 log.warning("the end of a background command is not told: %s", error.brief)
 
     async def _drop(self, session_id: str, command: BackgroundCommand) -> None:
         """End a command of which nothing is to be told."""
         command.done = True
-        await self._shell.stop(command.exec_id)
+        await self.shell.stop(command.exec_id)
         await self._store(session_id, command)
 
     async def _exit(self, session_id: str, command: BackgroundCommand) -> shell_pb2.ExecExit | None:
         """Wait for the end; meanwhile look at the projects, and renew the command."""
-        waiting = asyncio.ensure_future(self._shell.wait(command.exec_id))
+        waiting = asyncio.ensure_future(self.shell.wait(command.exec_id))
         renewed = time.monotonic()
         try:
             while not (await asyncio.wait({waiting}, timeout=LOOK_S))[0]:
                 with suppress(StorageError, OSError):
-                    if self._watching is not None:
-                        await self._watching.look()
+                    if self.watching is not None:
+                        await self.watching.look()
                     if time.monotonic() - renewed > RENEW_S:
                         renewed = time.monotonic()
                         if not await self._store(session_id, command):  # forgotten elsewhere
@@ -278,10 +272,10 @@ class BackgroundCommands:
     async def _last_lines(self, exec_id: str) -> str:
         size = _LAST_CHARS * 4 + CONTEXT_BYTES
         try:
-            there = await self._shell.read(exec_id, -1, size)
+            there = await self.shell.read(exec_id, -1, size)
         except (GuestError, ToolError):  # the shell has just gone
             there = None
-        whole = self._redact(readable(there.output.data)) if there else ""
+        whole = self.redact(readable(there.output.data)) if there else ""
         lines = [line.strip() for line in whole[-_LAST_CHARS:].splitlines() if line.strip()]
         return " ⏎ ".join(lines[-_LAST_LINES:])
 
@@ -291,18 +285,18 @@ class BackgroundCommands:
         async with self._lock:
             if time.monotonic() < self._load_at:
                 return
-            for session, name, value, epoch, lost in await self._state.named("command %"):
+            for session, name, value, epoch, lost in await self.state.named("command %"):
                 try:
                     command = BackgroundCommand(**json.loads(value))
                 except (ValueError, TypeError):  # another version has written it
                     continue
-                known, foreign = self._of.setdefault(session, {}), command.owner != self._owner
+                known, foreign = self._of.setdefault(session, {}), command.owner != self.owner
                 if command.number in known or (foreign and not lost):
                     continue
                 if foreign:
-                    command.owner = self._owner
+                    command.owner = self.owner
                     command.ended = command.ended or f"the {command.name} {_AWAY}"
-                    if not await self._state.swap(session, name, command.value, epoch):
+                    if not await self.state.swap(session, name, command.value, epoch):
                         continue
                 known[command.number] = command
                 follow = self._follow if command.runs else self._notify
@@ -324,7 +318,7 @@ class BackgroundCommands:
             return str(number)
 
         async with self._lock:  # one reply may start several
-            there = await self._state.update(session_id, "commands", counted)
+            there = await self.state.update(session_id, "commands", counted)
         if not there:
             raise ToolError("a command runs in the background of a conversation only")
         return number
@@ -332,7 +326,7 @@ class BackgroundCommands:
     async def _store(self, session_id: str, command: BackgroundCommand) -> bool:
         """Write a command, or that it is done; False if there is no such session."""
         name = f"command {command.number}"
-        return await self._state.update(session_id, name, lambda _: command.value)
+        return await self.state.update(session_id, name, lambda _: command.value)
 
 
 def _lasted(seconds: float) -> str:
