@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from wire.kernel.beneath import Beneath, PathEscapeError
+from wire.kernel.beneath import PathEscapeError
 from wire.v1.bootstrap_pb2 import Project
 
 from guest.projects import ignoring
@@ -24,6 +24,7 @@ COUNTED_MAX: Final = 1_000
 COPIED_MAX_BYTES: Final = 10 * 1024 * 1024
 """A larger file is known by size and time alone."""
 _FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_GONE: Final = (OSError, PathEscapeError, ValueError)
 _Stamp = tuple[int, int] | None
 
 
@@ -71,15 +72,9 @@ class Differences:
 class Tree:
     """The files of one project, open as `root`. `keep` takes the content of each version."""
 
-    def __init__(
-        self,
-        root: int,
-        project: Project,
-        keep: Callable[[bytes, bytes], None],
-        beneath: Beneath | None = None,
-    ) -> None:
+    def __init__(self, root: int, project: Project, keep: Callable[[bytes, bytes], None]) -> None:
         self.name = project.name
-        self._directories = Directories(root, project, beneath)
+        self._directories = Directories(root, project)
         self._shut = {*project.walls, *project.hidden}
         self._folded = {plain(each): each for each in self._shut}
         self._keep = keep
@@ -126,10 +121,7 @@ class Tree:
         name, place = path.rpartition("/")[2], self._places.get(above)
         if place is None:
             return
-        with (
-            suppress(OSError, PathEscapeError, ValueError),
-            self._directories.open(above) as directory,
-        ):
+        with suppress(*_GONE), self._directories.open(above) as directory:
             if last:
                 self._look_at(directory, name, path, place, None, Differences())
             elif stat.S_ISDIR(os.lstat(name, dir_fd=directory).st_mode):
@@ -143,10 +135,7 @@ class Tree:
     def stamp(self, path: str) -> _Stamp:
         """Of what is at a path now; None if there is nothing."""
         above, _, name = path.rpartition("/")
-        with (
-            suppress(OSError, PathEscapeError, ValueError),
-            self._directories.open(above, os.O_PATH) as directory,
-        ):
+        with suppress(*_GONE), self._directories.open(above, os.O_PATH) as directory:
             status = os.lstat(name, dir_fd=directory)
             return (status.st_ctime_ns, status.st_ino)
         return None
@@ -158,10 +147,7 @@ class Tree:
         was = place.files.get(name) if place else None
         if was is None or was[0] is not None:
             return self.stamp(path) == (was and was[0])
-        with (
-            suppress(OSError, PathEscapeError, ValueError),
-            self._directories.open(above) as directory,
-        ):
+        with suppress(*_GONE), self._directories.open(above) as directory:
             return version_of(directory, name, os.lstat(name, dir_fd=directory))[0] == was[1]
         return False
 

@@ -131,7 +131,7 @@ class Directories:
     """Those of a project, open as `root`, are opened over no link and, where no mounts of ours are,
     into no other file system. `beneath` is how; the best way on this system by default."""
 
-    def __init__(self, root: int, project: Project, beneath: Beneath | None) -> None:
+    def __init__(self, root: int, project: Project, beneath: Beneath | None = None) -> None:
         self.root = root
         on_host = project.path != f"/projects/{project.name}"
         self.beneath = beneath or best_beneath(links=False, one_mount=on_host)

@@ -5,7 +5,7 @@ import logging
 import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -14,6 +14,7 @@ from wire.errors import Code, WireError
 from wire.text import dollars, shortened
 
 from guest.errors import ChangeUnknownError, GuestError, StorageError
+from guest.memory.storage.changes import Background
 from guest.memory.usage import UNITS_PER_DOLLAR
 from guest.notices.outbox import Outbox
 from guest.schedules import timing
@@ -122,34 +123,28 @@ async def _met(schedule: Schedule) -> tuple[bool, str]:
     return True, schedule.seen
 
 
+@dataclass(repr=False, eq=False)
 class Scheduler:
     """Claims and runs due slots, and tells of those that are not run.
 
     `clock` gives the time in UTC. `shared`: other agents may change the schedules, too.
     """
 
-    def __init__(
-        self,
-        schedules: Schedules,
-        outbox: Outbox,
-        run: Run | None = None,
-        *,
-        shared: bool = False,
-        clock: Clock = lambda: datetime.now(UTC),
-        at_once: int = AT_ONCE,
-    ) -> None:
-        self.schedules: Final = schedules
-        self._outbox = outbox
-        self.run: Run = run or _nothing
+    schedules: Schedules
+    outbox: Outbox
+    run: Run = _nothing
+    _: KW_ONLY
+    shared: bool = False
+    clock: Clock = lambda: datetime.now(UTC)
+    at_once: int = AT_ONCE
+
+    def __post_init__(self) -> None:
         self.look: Look = _met
-        self._shared = shared
-        self.clock = clock
-        self._at_once = at_once
         self._runs: dict[str, asyncio.Task[None]] = {}
         self._unsure: list[tuple[Schedule, Slot]] = []
         self._waiting: set[str] = set()
         self._changed = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._background = Background()
         self._last: datetime | None = None
         self._recovered: datetime | None = None
         self._wakes_at: datetime | None = None
@@ -163,13 +158,11 @@ class Scheduler:
         return self.clock()
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._loop(), name="schedules")
+        self._background.begin(self._loop())
 
     async def stop(self) -> None:
         """Begin no more runs. Those that are on end with their turns."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._background.stop()
 
     async def finish(self) -> None:
         """Wait until the runs that are on are written."""
@@ -216,7 +209,7 @@ class Scheduler:
         if self._last is None or now < self._last:
             await self.schedules.rewind(now)
             self._look = True
-        stale = self._shared and now - (self._recovered or now) > _LOOK_AGAIN
+        stale = self.shared and now - (self._recovered or now) > _LOOK_AGAIN
         if stale or self._interrupted:
             await self._recover(now, begins=self._last is None)
         self._last = now
@@ -270,7 +263,7 @@ class Scheduler:
             await self.schedules.pass_by(schedule, None, times.next(now), now)
             return True
         late = too_late(times, newest, now) and schedule.schedule_id not in self._waiting
-        if not late and (schedule.queue if busy else len(self._runs) >= self._at_once):
+        if not late and (schedule.queue if busy else len(self._runs) >= self.at_once):
             if busy:
                 self._waiting.add(schedule.schedule_id)
             return False
@@ -416,7 +409,7 @@ class Scheduler:
     async def _tell(self, schedule: Schedule, slot: Slot, text: str = "") -> None:
         """Store the notice of a slot, once."""
         said = f"{schedule.name}: {receipt(slot)}"
-        await self._outbox.add(
+        await self.outbox.add(
             "schedule",
             f"{said}:\n\n{text}" if text else said,
             key=f"schedule:{slot.schedule_id}:{slot.slot}:{slot.state}:{slot.missed}",

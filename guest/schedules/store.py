@@ -382,11 +382,7 @@ class Schedules:
             claimed = [*claimed, *self._advance(due, following, slot.began)]
         else:
             claimed.append(Statement(_EXISTS, (slot.schedule_id, self._user_id)))
-        try:
-            await apply(self._database, *claimed)
-        except ConstraintViolated:
-            return False
-        return True
+        return await self._may(*claimed)
 
     async def pass_by(
         self, due: Schedule, slot: Slot | None, following: datetime | None, moment: datetime
@@ -394,11 +390,7 @@ class Schedules:
         """Write what became of a slot that is not run, and go on to the one that follows. What is
         there of that slot already stays. False, with nothing changed, if the schedule has."""
         written = [Statement(_NEW_IF_NONE, _row(slot))] if slot else []
-        try:
-            await apply(self._database, *written, *self._advance(due, following, stored(moment)))
-        except ConstraintViolated:
-            return False
-        return True
+        return await self._may(*written, *self._advance(due, following, stored(moment)))
 
     async def slot(self, schedule_id: str, slot: str) -> Slot | None:
         return next(iter(await self._slots(_GET_SLOT, schedule_id, slot)), None)
@@ -412,13 +404,7 @@ class Schedules:
     async def retake(self, slot: Slot, anew: Slot) -> bool:
         """Claim a run that was lost; false if somebody else has."""
         was, own = (slot.schedule_id, slot.turn_id), (self.owner, anew.turn_id, anew.session_id)
-        try:
-            await apply(
-                self._database, Statement(_STILL_RUNNING, was), Statement(_RETAKE, (*was, *own))
-            )
-        except ConstraintViolated:
-            return False
-        return True
+        return await self._may(Statement(_STILL_RUNNING, was), Statement(_RETAKE, (*was, *own)))
 
     async def count(self, slot: Slot) -> Slot:
         """Write that a claimed slot has passed without a run; several such that follow each other
@@ -470,6 +456,14 @@ class Schedules:
         most = min(ANSWER_MAX_CHARS, _ANSWERS_MAX_CHARS // max(1, len(runs)))
         found = await self._database.execute(_ANSWERS, (turns, most))
         return {cast(str, turn): cast(str, text) for turn, text, _ in found.rows}
+
+    async def _may(self, *statements: Statement) -> bool:
+        """Apply them; False, with nothing changed, if one of them says that it may not be."""
+        try:
+            await apply(self._database, *statements)
+        except ConstraintViolated:
+            return False
+        return True
 
     def _advance(self, due: Schedule, following: datetime | None, now: str) -> list[Statement]:
         key, place = (due.schedule_id, self._user_id, due.due), (now, stored(following))

@@ -26,6 +26,7 @@ from guest.tools.command_words import (
     Parsed,
     Simple,
     UncertainError,
+    Words,
     check_assignments,
     check_evaluation,
     check_script_file,
@@ -106,8 +107,6 @@ _DEPTH_MAX: Final = 4
 _ARGUMENTS_MAX: Final = 64
 _SHOWN_CHARS: Final = 120
 _LISTED: Final = 12
-
-Words = Sequence[str | None]
 
 
 @dataclass(frozen=True)

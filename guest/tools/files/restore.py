@@ -38,7 +38,7 @@ class Restorer:
         self.roots = roots
         self.changes = changes
         self._directories = {
-            project.name: Directories(root, project, None)
+            project.name: Directories(root, project)
             for root, project in roots.open_projects
             if project.writable
         }

@@ -101,14 +101,7 @@ class ProgramConnection(Connection):
         self._open: set[types.RequestId] = set()
 
     @asynccontextmanager
-    async def transport(
-        self,
-    ) -> AsyncIterator[
-        tuple[
-            MemoryObjectReceiveStream[SessionMessage | Exception],
-            MemoryObjectSendStream[SessionMessage],
-        ]
-    ]:
+    async def transport(self) -> AsyncIterator[Any]:
         to_client, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         outgoing, from_client = anyio.create_memory_object_stream[SessionMessage](0)
         async with anyio.create_task_group() as tasks:
