@@ -44,6 +44,12 @@ def whole_file(path: Path | str, directory: int | None = None) -> Iterator[Binar
         raise
 
 
+def store(path: Path | str, content: str | bytes, directory: int | None = None) -> None:
+    """Let `path` be a file with this content, as `whole_file` makes it."""
+    with whole_file(path, directory) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
 class MovedError(OSError):
     """Directories were moved during a walk, so that its rest cannot be found."""
 

@@ -13,7 +13,7 @@ import psutil
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
-from wire.disk import whole_file
+from wire.disk import store
 from wire.errors import Code, WireError
 from wire.identity import Identity, Party, Peer
 from wire.status import answered
@@ -118,12 +118,8 @@ class ControlServer:
         self._runtime.token.unlink(missing_ok=True)
         await self._server.start()
         await self._server.set_serving(True)
-        for path, content in (
-            (self._runtime.identity, self._callers.to_pem()),
-            (self._runtime.token, self.token),
-        ):
-            with whole_file(path) as file:
-                file.write(content.encode())
+        store(self._runtime.identity, self._callers.to_pem())
+        store(self._runtime.token, self.token)
 
     async def stop(self) -> None:
         """Remove the token, the identity and the socket. Idempotent."""

@@ -35,7 +35,7 @@ from typing import Final
 
 import grpc
 from wire import envelope, locks
-from wire.disk import held, whole_file
+from wire.disk import held, store
 from wire.errors import Code
 from wire.identity import Party, Peer
 from wire.limits import ENVELOPE_VERSION
@@ -176,8 +176,7 @@ class EmbedderHome:
         """The content of a private file, which is made if it is missing. The home is locked."""
         path = self.path / name
         if not path.exists():
-            with whole_file(path) as file:
-                file.write(new().encode())
+            store(path, new())
         return path.read_text()
 
 

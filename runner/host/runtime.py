@@ -14,7 +14,7 @@ from typing import Final
 
 import platformdirs
 from wire import locks
-from wire.disk import whole_file
+from wire.disk import store
 from wire.errors import Code
 from wire.limits import UNIX_SOCKET_PATH_MAX_BYTES
 from wire.transport import unix_endpoint
@@ -173,8 +173,7 @@ def save_state(path: Path, handles: Sequence[Handle]) -> None:
 
 def write_json(path: Path, content: object) -> None:
     """Write it, completely or not at all, readable for nobody else."""
-    with whole_file(path) as file:
-        file.write(json.dumps(content).encode())
+    store(path, json.dumps(content))
 
 
 def load_state(path: Path) -> tuple[Handle, ...]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import platformdirs
-from wire.disk import whole_file
+from wire.disk import store
 from wire.errors import Code
 from wire.installation import adding
 from wire.providers import PROVIDERS
@@ -97,12 +97,7 @@ def store_key(provider: str, base_url: str, key: str, user_id: str = "") -> dict
         return {"api_key_keyring": True}
     name = "@".join(filter(None, (user_id, provider, origin.partition("://")[2])))
     path = _stored_keys() / name.replace("/", "_")
-    with file_errors(
-        f"cannot write the key file {path}", f"ls -ld {path.parent}", kind=ConfigError
-    ):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with whole_file(path) as file:
-            file.write(f"{key}\nfor {origin}\n".encode())
+    write_private(path, f"{key}\nfor {origin}\n", what="the key file ")
     return {"api_key_file": str(path)}
 
 
@@ -124,11 +119,14 @@ def variable_file(name: str) -> Path:
 def store_variable(name: str, value: str) -> None:
     """Write a key into that file, which nobody else can read. Raises `ConfigError`."""
     key = usable_key(value.strip(), f"what is given for {name}", "give it on one line")
-    path = variable_file(name)
-    with file_errors(f"cannot write {path}", f"ls -ld {path.parent}", kind=ConfigError):
+    write_private(variable_file(name), f"{key}\n")
+
+
+def write_private(path: Path, content: str, *, what: str = "") -> None:
+    """Write a file of this account, in a directory that is made. Raises `ConfigError`."""
+    with file_errors(f"cannot write {what}{path}", f"ls -ld {path.parent}", kind=ConfigError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with whole_file(path) as file:
-            file.write(f"{key}\n".encode())
+        store(path, content)
 
 
 def read_keyring(provider: str, origin: str) -> str:

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import platformdirs
 from google.protobuf import json_format
-from wire.disk import whole_file
 from wire.errors import Code, WireError
 from wire.v1.egress_pb2 import EgressLogin, EgressRenewed
 
-from runner.errors import ConfigError, file_errors
-from runner.workspace.keys import read_key_file
+from runner.errors import ConfigError
+from runner.workspace.keys import read_key_file, write_private
 
 
 def read(user_id: str, server: str) -> EgressLogin | None:
@@ -28,11 +27,7 @@ def read(user_id: str, server: str) -> EgressLogin | None:
 
 def write(user_id: str, server: str, login: EgressLogin) -> None:
     """Keep a login in the place of an earlier one. Raises `ConfigError`."""
-    path = _path(user_id, server)
-    with file_errors(f"cannot write {path}", f"ls -ld {path.parent}", kind=ConfigError):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with whole_file(path) as file:
-            file.write(json_format.MessageToJson(login, indent=None).encode())
+    write_private(_path(user_id, server), json_format.MessageToJson(login, indent=None))
 
 
 def renew(user_id: str, renewed: EgressRenewed) -> None:
