@@ -129,7 +129,8 @@ class ControlServer:
 
 
 class ControlClient:
-    """A connection to a running host. Every call raises `WireError` if it fails."""
+    """A connection to a running host, whose methods of these names say more of each call. All raise
+    `WireError` if they fail."""
 
     def __init__(self, runtime: Runtime, host: Peer) -> None:
         self._runtime = runtime
@@ -149,36 +150,28 @@ class ControlClient:
         return await answered(getattr(self._stub, method)(request, timeout=timeout))
 
     async def status(self, timeout: float = _ANSWER_S) -> control_pb2.StatusReply:
-        """The current state of the host and its guests."""
         found: control_pb2.StatusReply = await self._ask("Status", timeout)
         return found
 
     async def gateway(self) -> Peer:
-        """The agent's gateway. Waits while the agent starts."""
         reply = await self._ask("Connect")
         return Peer(reply.gateway, Party.AGENT, reply.token, self._identity, reply.launch_id)
 
     async def restart(self, role: str = "") -> None:
-        """Restart guests and return when they are healthy."""
         await self._ask("Restart", role=role)
 
     async def check_boundary(self) -> control_pb2.BoundaryReport:
-        """Run the boundary self-test again."""
         found: control_pb2.BoundaryReport = (await self._ask("CheckBoundary")).boundary
         return found
 
     async def set_memory_token(self, token: str) -> None:
-        """Use another token for the memory server, if the server accepts it."""
         await self._ask("SetMemoryToken", auth_token=token)
 
     async def set_credential(self, provider: str, key: str, source: str, origin: str = "") -> bool:
-        """Use another key for a model's provider, at `origin` alone. False if no agent runs that
-        could take it now."""
         fields = {"provider": provider, "key": key, "source": source, "origin": origin}
         return bool((await self._ask("SetCredential", **fields)).in_use)
 
     async def clear_credential(self, provider: str) -> bool:
-        """Forget a key that was set so. False if there was none."""
         return bool((await self._ask("ClearCredential", provider=provider)).cleared)
 
     async def credentials(self) -> list[control_pb2.Credential]:
@@ -186,28 +179,22 @@ class ControlClient:
         return list((await self._ask("ListCredentials")).credentials)
 
     async def metrics(self) -> str:
-        """What the host has counted, as Prometheus reads it; empty if it counts nothing."""
         return str((await self._ask("Metrics", _ANSWER_S)).text)
 
     async def get_egress(self) -> control_pb2.GetEgressReply:
-        """What may leave and what has left."""
         found: control_pb2.GetEgressReply = await self._ask("GetEgress", _ANSWER_S)
         return found
 
     async def reload_egress(self) -> list[str]:
-        """Take up the settings of egress that are valid now. Returns what there is to know."""
         return list((await self._ask("ReloadEgress")).notices)
 
     async def grant_egress(
         self, role: str, grant: egress_pb2.EgressGrant, *, withdraw: bool
     ) -> bool:
-        """Allow or deny something until the host ends, or take that back. False if nothing was
-        changed by it."""
         reply = await self._ask("GrantEgress", role=role, grant=grant, withdraw=withdraw)
         return bool(reply.changed)
 
     async def test_notices(self) -> list[control_pb2.NoticeSent]:
-        """Send one message to each address of `[notices]`; what became of it."""
         return list((await self._ask("TestNotices")).sent)
 
     async def open_project(
@@ -219,13 +206,11 @@ class ControlClient:
         hide: Sequence[str] = (),
         lift: Sequence[str] = (),
     ) -> control_pb2.OpenProjectReply:
-        """Show a directory to the agent and its commands, which start anew unless it is open."""
         fields = {"path": path, "name": name, "write": write, "hide": hide, "lift": lift}
         found: control_pb2.OpenProjectReply = await self._ask("OpenProject", **fields)
         return found
 
     async def close_project(self, name: str) -> None:
-        """Take away what was opened so."""
         await self._ask("CloseProject", name=name)
 
     async def stop(self) -> None:
