@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from wire.disk import held
-from wire.errors import Code
 from wire.kernel.mounts import mounts
 
-from runner.errors import HostError
+from runner.errors import file_errors
 from runner.workspace.directories import descriptor
 
 _NUMBERS: Final = {"open_tree": 428, "move_mount": 429, "mount_setattr": 442}
@@ -100,16 +99,12 @@ class MappedMounts:
         what is in the project.
         """
         self._made.clear()
-        try:
-            while self._directory.is_mount():
-                _called("umount2", os.fsencode(self._directory), _DETACH | _NO_FOLLOW)
-        except OSError as error:
-            raise HostError(
-                Code.FAILED_PRECONDITION,
-                "what an earlier runner has mounted cannot be taken away",
-                details=f"{self._directory}: {error.strerror}",
-                resolution=f"as root: umount --lazy {shlex.quote(str(self._directory))}",
-            ) from None
+        place = self._directory
+        brief = "what an earlier runner has mounted cannot be taken away"
+        fix = f"as root: umount --lazy {shlex.quote(str(place))}"
+        with file_errors(brief, fix, because=f"{place}: "):
+            while place.is_mount():
+                _called("umount2", os.fsencode(place), _DETACH | _NO_FOLLOW)
 
     def _mapped(
         self, name: str, project: int, found: os.stat_result, guest: tuple[int, int], writable: bool

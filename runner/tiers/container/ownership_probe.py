@@ -8,11 +8,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Final
 
+from wire.disk import held
 from wire.errors import Code
 
-from runner.errors import TierError
+from runner.errors import TierError, file_errors
 from runner.workspace.mounts import Access, BoundMount
 
 _SCRIPT: Final = (
@@ -32,29 +34,18 @@ def check_mounts(mounts: Sequence[BoundMount], owner: tuple[int, int]) -> None:
 
     Blocks. Raises `TierError` for the first directory that fails.
     """
-    opened: list[int] = []
-    try:
-        for bound in mounts:
-            opened.append(_open(bound))
+    with ExitStack() as closing:
+        opened = [closing.enter_context(held(_open(bound))) for bound in mounts]
         for fd in _unusable(mounts, opened, owner):
             raise _refused(mounts[opened.index(fd)], owner)
-    finally:
-        for fd in opened:
-            os.close(fd)
 
 
 def _open(bound: BoundMount) -> int:
-    try:
-        kind = os.O_DIRECTORY if bound.identity is None else 0
-        return os.open(bound.host_path, os.O_PATH | kind | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError as error:
-        raise TierError(
-            Code.FAILED_PRECONDITION,
-            f"cannot mount {bound.host_path}",
-            details=f"{bound.host_path}: {error.strerror}",
-            resolution="start again: the runner makes the workspace's directories; "
-            "move away what stands in their place",
-        ) from None
+    path, kind = bound.host_path, os.O_DIRECTORY if bound.identity is None else 0
+    fix = "start again: the runner makes the workspace's directories; move away what stands in "
+    fix += "their place"
+    with file_errors(f"cannot mount {path}", fix, because=f"{path}: ", kind=TierError):
+        return os.open(path, os.O_PATH | kind | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
 def _unusable(
