@@ -239,15 +239,6 @@ class EgressListener:
             raise bad_request("invalid session or turn id")
         return Caller(role, session_id, turn_id)
 
-    def caller_of(self, headers: Mapping[str, str]) -> Caller:
-        """Who says so in the headers of a request. Raises `Refused`."""
-        return self.caller(
-            headers.get(TOKEN_METADATA_KEY, ""),
-            headers.get(SESSION_HEADER, ""),
-            headers.get(TURN_HEADER, ""),
-            greeted=False,
-        )
-
     async def answer(self, request: BaseRequest, caller: Caller) -> StreamResponse:
         """The answer from outside to a request. Raises `Refused`."""
         try:
@@ -358,7 +349,9 @@ class _Connection:
     def _caller(self, headers: Mapping[str, str]) -> Caller:
         if self._said is not None:
             return self._listener.caller(*self._said)
-        return self._listener.caller_of(headers)
+        names = (TOKEN_METADATA_KEY, SESSION_HEADER, TURN_HEADER)
+        token, session_id, turn_id = (headers.get(name, "") for name in names)
+        return self._listener.caller(token, session_id, turn_id, greeted=False)
 
     def _count(self, caller: Caller) -> None:
         if self._counted is None:

@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 from wire.egress.rules import PRESETS
@@ -26,6 +26,9 @@ from runner.audit.log import AuditLog
 from runner.audit.watcher import ODD, GuestWatcher, fitting
 from runner.egress.log import Spent
 from runner.errors import HostError
+
+if TYPE_CHECKING:
+    from runner.telemetry import Telemetry
 
 BURST: Final = 20_000
 PER_SECOND: Final = 1_000
@@ -66,14 +69,6 @@ class _Open:
     began: float
 
 
-class Traffic(Protocol):
-    """What counts requests: `runner.telemetry.Telemetry`."""
-
-    def left(self, role: str, decision: str) -> None: ...
-
-    def moved(self, role: str, sent: int, received: int) -> None: ...
-
-
 class EgressWatcher(GuestWatcher):
     """Records what one egress guest of a user lets out and refuses.
 
@@ -88,7 +83,7 @@ class EgressWatcher(GuestWatcher):
         audit: AuditLog,
         ask: Ask,
         granted: Callable[[str, pb.EgressGrant], None],
-        traffic: Traffic | None = None,
+        traffic: "Telemetry | None" = None,
         *,
         roles: Collection[str] = _ROLES,
         renewed: Callable[[pb.EgressRenewed], None] = lambda _: None,
@@ -203,7 +198,6 @@ class EgressWatcher(GuestWatcher):
             duration_ms=min(ended.duration_ms, _BYTES_MAX),
         )
         self._note_end(begun, checked)
-        self._tell(pb.EgressEvent(ended=checked))
 
     def close_open(self) -> None:
         """What was open was cut. How many bytes it moved is not known."""
@@ -213,7 +207,6 @@ class EgressWatcher(GuestWatcher):
                 id=begun.number, outcome="cut", reason="egress ended", duration_ms=took
             )
             self._note_end(begun, ended)
-            self._tell(pb.EgressEvent(ended=ended))
         self._open.clear()
 
     def _note_end(self, begun: _Open, ended: pb.EgressEnded) -> None:
@@ -224,6 +217,7 @@ class EgressWatcher(GuestWatcher):
         self._spent.add(begun.role, begun.host, 0, ended.sent + ended.received)
         if self._traffic is not None:
             self._traffic.moved(begun.role, ended.sent, ended.received)
+        self._tell(pb.EgressEvent(ended=ended))
 
     def _tell(self, event: pb.EgressEvent) -> None:
         for behind in self._followers:
