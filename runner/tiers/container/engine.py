@@ -3,7 +3,7 @@
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -117,22 +117,21 @@ def _is_there(path: Path) -> bool:
         return False
 
 
+def _connect(url: str, version: str) -> docker.APIClient:
+    return docker.APIClient(url, version=version, timeout=ANSWER_S)
+
+
+@dataclass(repr=False, eq=False)
 class Engine:
     """One engine. Creating this touches nothing; `facts` asks the engine once.
 
     `connect` makes a client from a URL and an API version ("auto": ask the engine).
     """
 
-    def __init__(
-        self,
-        setting: str,
-        connect: Callable[[str, str], docker.APIClient] | None = None,
-        environ: Mapping[str, str] = os.environ,
-    ) -> None:
-        self._setting = setting
-        self._connect = connect or _connect
-        self._environ = environ
-        self._facts: EngineFacts | None = None
+    setting: str
+    connect: Callable[[str, str], docker.APIClient] = _connect
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    _facts: EngineFacts | None = None
 
     def facts(self) -> EngineFacts:
         """Blocks. Raises `TierError` if no engine answers."""
@@ -147,8 +146,8 @@ class Engine:
 
     def open(self) -> docker.APIClient:
         """A client, which the caller must close."""
-        facts, path = self.facts(), find_socket(self._setting, self._environ)
-        return self._connect(f"{_UNIX}{path}", facts.api_version)
+        facts, path = self.facts(), find_socket(self.setting, self.environ)
+        return self.connect(f"{_UNIX}{path}", facts.api_version)
 
     @contextlib.contextmanager
     def client(self) -> Iterator[docker.APIClient]:
@@ -158,9 +157,9 @@ class Engine:
 
     @contextlib.contextmanager
     def _client(self, version: str) -> Iterator[docker.APIClient]:
-        path = find_socket(self._setting, self._environ)
+        path = find_socket(self.setting, self.environ)
         try:
-            client = self._connect(f"{_UNIX}{path}", version)
+            client = self.connect(f"{_UNIX}{path}", version)
         except FAILURES as error:
             raise _unreachable(path, error) from None
         try:
@@ -181,10 +180,6 @@ def failed(path: Path, error: Exception) -> TierError:
         details=str(error.explanation or error),
         resolution="runner doctor",
     )
-
-
-def _connect(url: str, version: str) -> docker.APIClient:
-    return docker.APIClient(url, version=version, timeout=ANSWER_S)
 
 
 def _unreachable(path: Path, error: Exception) -> TierError:
