@@ -350,7 +350,6 @@ class Host:
             raise
 
     def _projects(self) -> list[control_pb2.OpenedProject]:
-        """How the user's projects stand."""
         return [
             projects.described(project, configured=project.name not in self.opened)
             for project in self._checked
@@ -524,7 +523,8 @@ class Host:
             own_kernel=self._capabilities.own_kernel,
             by_engine=Role.AGENT in self._capabilities.own_files,
         )
-        stack.push_async_callback(self._end, "mounts of projects", self._unmount)
+        unmount = partial(asyncio.to_thread, self._mapped.clear)
+        stack.push_async_callback(self._end, "mounts of projects", unmount)
         if await self._open_projects(config, required=self.opened):
             self._launchers = self._new_launchers(config)
         if self.no_shell:
@@ -578,19 +578,15 @@ class Host:
         """Make what lies on this machine's disk fit for guests."""
         if not self.no_shell:
             self.notices += quarantine_excess(self.workspace)
-        if self.config.for_user(self.user_id).memory.db_path == "auto":
-            database = self._launchers.agent.db_path
-            if notice := adopt_old_database(database, self._working_directory, self.user_id):
-                log.warning("%s", notice)
-                self.notices.append(notice)
-        keep_reserve(self._launchers.agent.db_path, self.workspace)
+        memory, database = self._launchers.agent.memory, self._launchers.agent.db_path
+        old = self._working_directory, self.user_id
+        if memory.db_path == "auto" and (notice := adopt_old_database(database, *old)):
+            log.warning("%s", notice)
+            self.notices.append(notice)
+        keep_reserve(database, self.workspace)
         self.notices += self.workspace.adopt()
-        on_server = self.config.for_user(self.user_id).memory.remote_url
-        if Role.AGENT in self._capabilities.own_files and not on_server:
-            self.notices += passing(self._launchers.agent.db_path, self.workspace.root)
-
-    async def _unmount(self) -> None:
-        await asyncio.to_thread(self._mapped.clear)
+        if Role.AGENT in self._capabilities.own_files and not memory.remote_url:
+            self.notices += passing(database, self.workspace.root)
 
     async def _embedder_moved(self) -> None:
         if self._started:

@@ -50,13 +50,8 @@ from runner.workspace.workspace import Workspace
 
 EMBEDDER_MOUNT = Mount("embedder", "", "/embedder", Access.READ_ONLY)
 """The directory with the embedder's socket, for agent guests. It lies outside the workspace."""
-AGENT_COMMAND: Final = (
-    sys.executable,
-    "-P",  # never import from the working directory
-    "-m",
-    "guest.app",
-    "--bootstrap-stdin",
-)
+# -P: never import from the working directory
+AGENT_COMMAND: Final = (sys.executable, "-P", "-m", "guest.app", "--bootstrap-stdin")
 _PASSED_ON: Final = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR")
 NOTHING: Final = {
     Role.EGRESS: "nothing is configured to leave",

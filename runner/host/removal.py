@@ -118,12 +118,11 @@ def belongings(config: Config, user_id: str) -> UserData:
     parts = [Item(what, path, _size(path)) for what, path in known.items() if path is not None]
     if rest := sum(map(_size, places.values())):
         parts.append(Item("temporary files and sockets", workspace.path, rest))
-    if runtime.directory.is_dir():
-        what = "locks, state and log of the host"
-        parts.append(Item(what, runtime.directory, _size(runtime.directory)))
-    audit = LogLocation.locate(config, user_id)
-    if audit.directory.is_dir():
-        parts.append(Item("the record of tool calls", audit.directory, _size(audit.directory)))
+    besides = {
+        "locks, state and log of the host": runtime.directory,
+        "the record of tool calls": LogLocation.locate(config, user_id).directory,
+    }
+    parts += [Item(what, path, _size(path)) for what, path in besides.items() if path.is_dir()]
     last = config.model_copy(update={"tier": _tier(config, runtime)})
     return UserData(
         tuple(parts),
