@@ -2,6 +2,5 @@
 
     request ─ what is asked ─ which session ─ a turn of the agent ─ its events ─ response
 
-It holds no conversation: ids name turns and sessions of the agent, which has them after a restart
-too.
+It holds no conversation: ids name turns and sessions of the agent, which keeps them.
 """

@@ -144,7 +144,8 @@ Handler = Callable[[Request, Caller, GatewayClient], Awaitable[Response]]
 
 @dataclass(repr=False, eq=False)
 class OpenAI:
-    """Serves the users of one host. `caller` says by its token who makes a request."""
+    """Serves the users of one host, with `routes` to be mounted under `/v1`. `caller` says by its
+    token who makes a request."""
 
     callers: Callers
     caller: Callable[[Request], Caller]
@@ -153,10 +154,6 @@ class OpenAI:
 
     def __post_init__(self) -> None:
         self._answers = Answers(self.settings)
-
-    @property
-    def routes(self) -> list[Route]:
-        """The paths, to be mounted under `/v1`."""
         one = "/responses/{response_id}"
         paths: list[tuple[str, str, Handler]] = [
             ("POST", "/responses", self._create_response),
@@ -174,7 +171,7 @@ class OpenAI:
         ]
         anything = self._checked(_no_such_path)
         methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]
-        return [*known, Route("/{path:path}", anything, methods=methods)]
+        self.routes = [*known, Route("/{path:path}", anything, methods=methods)]
 
     def _checked(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
         """`handler`, for callers with a token, with errors as OpenAI's SDKs read them."""

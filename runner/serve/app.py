@@ -44,11 +44,8 @@ class Assets:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-
-    @property
-    def routes(self) -> list[Route]:
-        worker = self._directory / "src" / "sw.js"
-        return [
+        worker = directory / "src" / "sw.js"
+        self.routes = [
             Route("/", self._page, methods=["GET"]),
             Route("/sw.js", partial(self._file, path=worker, kind=_KINDS[".js"]), methods=["GET"]),
             Route("/assets/{path:path}", self._asset, methods=["GET"]),

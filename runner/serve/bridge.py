@@ -62,10 +62,7 @@ class Bridge:
     def __init__(self, authenticator: Authenticator, callers: Callers) -> None:
         self._authenticator = authenticator
         self._callers = callers
-
-    @property
-    def routes(self) -> list[Route]:
-        return [Route("/api/users/{user}/{method}", self._call, methods=["POST"])]
+        self.routes = [Route("/api/users/{user}/{method}", self._call, methods=["POST"])]
 
     async def _call(self, request: Request) -> Response:
         caller = self._authenticator.caller(request)
@@ -162,10 +159,7 @@ class Files:
     def __init__(self, authenticator: Authenticator, callers: Callers) -> None:
         self._authenticator = authenticator
         self._callers = callers
-
-    @property
-    def routes(self) -> list[Route]:
-        return [
+        self.routes = [
             Route(f"/api/users/{{user}}/{root}/{{path:path}}", partial(do, at), methods=[method])
             for root, at in _ROOTS.items()
             for method, do in (("GET", self._read), ("PUT", self._write))

@@ -112,8 +112,7 @@ class HttpMetrics:
 
 async def _metrics_of(config: Config, user_id: str) -> str:
     try:
-        control = await connect_control(config, user_id, appear_s=0.5)
-        if control is None:
+        if (control := await connect_control(config, user_id, appear_s=0.5)) is None:
             return ""
         async with control:
             return await control.metrics()

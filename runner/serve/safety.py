@@ -52,11 +52,8 @@ class Safety:
         self._authenticator = authenticator
         self._callers = callers
         self._probing: set[str] = set()
-
-    @property
-    def routes(self) -> list[Route]:
         path = "/api/users/{user}/safety"
-        return [
+        self.routes = [
             Route(path, self._look, methods=["GET"]),
             Route(path, self._probe, methods=["POST"]),
         ]
@@ -120,8 +117,7 @@ class Safety:
     async def _control(self, user_id: str) -> AsyncIterator[ControlClient]:
         """The user's host. Raises `NoAgent`, and as `_discreet` does."""
         with _discreet(user_id):
-            control = await connect_control(self._config, user_id)
-            if control is None:
+            if (control := await connect_control(self._config, user_id)) is None:
                 raise NoAgent(user_id)
             async with control:
                 yield control

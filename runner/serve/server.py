@@ -75,10 +75,7 @@ class Mcp:
         self._ready = asyncio.Event()
         self._ended = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
-
-    @property
-    def routes(self) -> list[Route]:
-        return [Route("/mcp", self)]
+        self.routes = [Route("/mcp", self)]
 
     async def __aenter__(self) -> Self:
         self._running = asyncio.create_task(self._run())

@@ -51,10 +51,7 @@ class Authenticator:
         self._callers = callers
         self._sessions = sessions
         self._links = links
-
-    @property
-    def routes(self) -> list[Route]:
-        return [
+        self.routes = [
             Route("/api/login", self._login, methods=["POST"]),
             Route("/api/logout", self._logout, methods=["POST"]),
             Route("/api/me", self._me, methods=["GET"]),

@@ -109,8 +109,7 @@ class Sessions:
 
     def end(self, cookie: str, page: str, *, everywhere: bool = False) -> None:
         """End the session of these secrets, if there is one, or all of the same person."""
-        session = self._of(cookie, page)
-        if session is None:
+        if (session := self._of(cookie, page)) is None:
             return
         self._path(cookie).unlink(missing_ok=True)
         if not everywhere:

@@ -7,7 +7,7 @@ What is not for looking only is in the operator's record before it is done.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
@@ -83,7 +83,7 @@ class HostApi:
         authenticator: Authenticator,
         tokens: Tokens,
         links: Links,
-        addresses: Iterable[str],
+        addresses: Sequence[str],
         record: OperatorRecord,
         samples: Samples,
         commands: Commands,
@@ -96,6 +96,7 @@ class HostApi:
         self._tokens = tokens
         self._samples = samples
         self._commands = commands
+        self.routes = [Route("/api/host/{method}", self._call, methods=["POST"])]
         self.methods: Mapping[str, Method] = {
             # users, whose hosts run, their guests; one with samples of the last minutes
             "ListUsers": Method(self._list_users),
@@ -133,10 +134,6 @@ class HostApi:
             "TryModel": Method(settings.try_model, "user_id values key", changes=True),
         }
 
-    @property
-    def routes(self) -> list[Route]:
-        return [Route("/api/host/{method}", self._call, methods=["POST"])]
-
     async def _call(self, request: Request) -> Response:
         caller = self._authenticator.caller(request)
         if not caller.operator:
@@ -146,8 +143,7 @@ class HostApi:
                 resolution="ask the person who runs this host",
             )
         name = request.path_params["method"]
-        method = self.methods.get(name)
-        if method is None:
+        if (method := self.methods.get(name)) is None:
             raise WireError(Code.NOT_FOUND, "the host has no such method", details=name[:80])
         asked = await json_object(request)
         caller.check()  # the request has taken its time, and so does the answer
@@ -236,8 +232,7 @@ class HostApi:
 
     async def _open_project(self, asked: Asked) -> dict[str, Any]:
         user_id, name = user_in(asked, self._config), text_in(asked, "name")
-        found = (await self._projects(user_id)).get(name)
-        if found is None:
+        if (found := (await self._projects(user_id)).get(name)) is None:
             raise WireError(
                 Code.NOT_FOUND,
                 f"the settings name no project {name[:64]!r}",
@@ -301,7 +296,6 @@ class HostApi:
                 await control.stop()
 
     async def _control(self, user_id: str) -> ControlClient:
-        control = await connect_control(self._config, user_id)
-        if control is None:
+        if (control := await connect_control(self._config, user_id)) is None:
             raise NoAgent(user_id)
         return control

@@ -1,7 +1,7 @@
 """People, as the operator adds, invites and removes them: each has an agent of their own."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -35,12 +35,9 @@ class People:
     config: Config
     tokens: Tokens
     links: Links
-    addresses: Iterable[str]
+    addresses: Sequence[str]
     change: Callable[[Changes, bool], object]
     stop: Callable[[str], Awaitable[None]]
-
-    def __post_init__(self) -> None:
-        self._addresses = tuple(self.addresses)
 
     async def add(self, asked: Asked) -> dict[str, Any]:
         """`AddUser`: makes a place for a new person. `Start` starts their agent."""
@@ -59,7 +56,7 @@ class People:
         """`Invite`: a link that lets this person in, once. An earlier one does not any more."""
         secret, until = self.links.invite(user_in(asked, self.config))
         return {
-            "links": [f"{address}/#link={secret}" for address in self._addresses],
+            "links": [f"{address}/#link={secret}" for address in self.addresses],
             "until": datetime.fromtimestamp(until, UTC).isoformat(timespec="seconds"),
         }
 

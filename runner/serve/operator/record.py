@@ -16,7 +16,6 @@ from runner.config.user_id import DEFAULT_USER_ID, check_user_id
 from runner.config.users import check_known
 
 Asked = Mapping[str, Any]
-"""The fields of one request."""
 
 
 def text_in(asked: Asked, name: str) -> str:

@@ -222,8 +222,7 @@ def _value(held: UserSettings, key: Key) -> Any:
 
 def _source(loaded: LoadedSettings, key: Key, user_id: str) -> tuple[str, bool]:
     """Its source, "default", "everybody", "file" or what has fixed it; and whether it is fixed."""
-    origin = loaded.origin(key, user_id)
-    if origin is None:
+    if (origin := loaded.origin(key, user_id)) is None:
         return "default", False
     source = loaded.sources[origin]
     if source != str(loaded.file):

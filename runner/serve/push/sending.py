@@ -85,11 +85,8 @@ class Push:
         self._contact = f"https://{host}"
         self._http = httpx2.AsyncClient(transport=PublicTransport(), trust_env=False)
         self._telling: dict[Path, asyncio.Task[None]] = {}
-
-    @property
-    def routes(self) -> list[Route]:
-        """PUT takes a browser's subscription, DELETE ends that at `endpoint`, POST looks it up."""
-        return [Route("/api/users/{user}/push", self._answer, methods=["POST", "PUT", "DELETE"])]
+        methods = ["POST", "PUT", "DELETE"]
+        self.routes = [Route("/api/users/{user}/push", self._answer, methods=methods)]
 
     async def __aenter__(self) -> Self:
         for path in self._subscriptions.all():
@@ -103,7 +100,8 @@ class Push:
         await self._http.aclose()
 
     async def _answer(self, request: Request) -> Response:
-        """The host's public `key`, and whether the browser is `told`."""
+        """PUT takes a browser's subscription, DELETE ends that at `endpoint`, POST looks it up.
+        Answers with the host's public `key`, and whether the browser is `told`."""
         caller, user_id = self._authenticator.caller(request), request.path_params["user"]
         caller.check_user(user_id)
         check_scopes("this page", frozenset({Scope.CHAT}), caller.scopes)

@@ -1,7 +1,6 @@
 """The browsers that are told of notices, a file for each, and where their push services are.
 
-Such an address comes from a browser, and this host sends to it: only to public addresses, by HTTPS
-at its usual port.
+Such an address comes from a browser: nothing is sent but to public ones, by HTTPS at its port.
 """
 
 import asyncio
