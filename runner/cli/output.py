@@ -10,12 +10,13 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import date, datetime, tzinfo
 from operator import attrgetter
-from typing import Any, Final, Generic, Protocol, TextIO, TypeVar
+from typing import Any, Final, Generic, TextIO, TypeVar
 
 import typer
 from google.protobuf.message import Message
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 from wire import zones
@@ -34,6 +35,10 @@ _VISIBLE = {
 }
 _HIDDEN: Final = re.compile(f"[{HIDDEN}]")
 _PIPE_CELLS: Final = 2_000
+_TABLE_CELLS: Final = 120
+_ROOMY_CELLS: Final = 500
+_HEAD_CELLS: Final = 21
+_INDENT: Final = (0, 0, 0, 2)
 _zone: tzinfo | None = None
 _T = TypeVar("_T")
 _GENERATED: Final = re.compile(r"session-([0-9a-f]{8})-[0-9a-f-]{27}")
@@ -110,15 +115,7 @@ def without_padding(console: Console, table: RenderableType) -> str:
     return "\n".join(row.rstrip() for row in captured.get().splitlines())
 
 
-class Tabular(Protocol):
-    """What is shown as a table where there is room."""
-
-    def table(self) -> Table: ...
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult: ...
-
-
-def print_table(shown: Table | Tabular) -> None:
+def print_table(shown: "Table | Rows") -> None:
     """Print a table on standard output.
 
     Through a pipe each row is one line with a tab between cells, for `cut` and `awk`; where
@@ -195,6 +192,33 @@ class Shape(Generic[_T]):
             print_table(self.table(listed))
         else:
             typer.echo(none)
+
+
+class Rows:
+    """Rows of cells, the last of which is a long text.
+
+    Shown as a table if a third of the width is left for the text; on a narrow terminal each text
+    has its own lines. Nothing is cut off.
+    """
+
+    def __init__(self, shape: Shape[Any], items: Iterable[Any]) -> None:
+        self._shape = shape
+        self._items = items
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if options.max_width < _TABLE_CELLS:
+            for *head, text in map(self._shape.row, self._items):
+                yield Text("  ").join(Text.assemble(cell) for cell in head if cell)
+                yield Padding(text, _INDENT, expand=False)
+            return
+        yield self.table(_HEAD_CELLS if options.max_width < _ROOMY_CELLS else None)
+
+    def table(self, most: int | None = None) -> Table:
+        """All rows as one table, in which no column but the last is wider than `most` cells."""
+        table = self._shape.table(self._items)
+        for column in table.columns[:-1]:
+            column.max_width = most
+        return table
 
 
 def print_as_they_come(texts: AsyncIterator[str]) -> None:
@@ -335,8 +359,7 @@ def to_the_second(timestamp: str) -> str:
 
 def lately(timestamp: str) -> str:
     """An RFC 3339 timestamp of the last days in a few cells: the time, before today the day too."""
-    moment = _local(timestamp)
-    if moment is None:
+    if (moment := _local(timestamp)) is None:
         return timestamp
     today = moment.date() == datetime.now(moment.tzinfo).date()
     return f"{moment:%H:%M}" if today else f"{moment:%d %b %H:%M}"

@@ -20,9 +20,10 @@ from runner.cli.chat.calls import files_line, in_full, show_receipts
 from runner.cli.chat.context import context, why
 from runner.cli.chat.conversation import Conversation
 from runner.cli.chat.screen import Screen, Style
-from runner.cli.memory.output import HITS, Rows
+from runner.cli.memory.output import HITS
 from runner.cli.notices import NOTICES, NOTICES_MAX
 from runner.cli.output import (
+    Rows,
     brief_session,
     clip,
     lately,
@@ -40,7 +41,6 @@ from runner.client.attachments import attach
 from runner.client.changes import names, take_back
 
 HostStatus = Callable[[], Awaitable[control_pb2.StatusReply]]
-"""Returns the state of the host and its guests."""
 
 _LISTED_SESSIONS = 50
 _FOUND_NOTES = 10
@@ -477,8 +477,7 @@ class SlashCommands:
         matched = _COMMAND.fullmatch(line)
         assert matched is not None
         name, argument = matched[1].lower(), (matched[2] or "").strip()
-        command = COMMANDS.get(name)
-        if command is None:
+        if (command := COMMANDS.get(name)) is None:
             near = difflib.get_close_matches(name, COMMANDS, n=1)
             meant = f"did you mean /{near[0]}? " if near else ""
             raise WireError(

@@ -14,10 +14,11 @@ from wire.v1 import gateway_pb2
 from runner.cli.agent import ask_agent, find_note, set_time
 from runner.cli.files import decoded, edited, written
 from runner.cli.memory.notes import NoteId, warn
-from runner.cli.memory.output import HITS, Rows, brief
+from runner.cli.memory.output import HITS, brief
 from runner.cli.options import AsJson, Options, Yes
 from runner.cli.output import (
     SIMILAR,
+    Rows,
     as_json,
     confirm,
     one_line,

@@ -16,7 +16,6 @@ from runner.cli.memory.output import (
     CHANGES,
     HITS,
     NOTES,
-    Rows,
     brief,
     change_in_words,
     marks,
@@ -25,6 +24,7 @@ from runner.cli.memory.output import (
 )
 from runner.cli.options import AsJson, Options, Yes
 from runner.cli.output import (
+    Rows,
     as_json,
     confirm,
     fact_table,

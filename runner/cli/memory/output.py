@@ -1,12 +1,9 @@
 """Notes, changes and statistics in words, for people."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 from wire.v1 import gateway_pb2
 
@@ -24,10 +21,6 @@ from runner.cli.output import (
 
 _TEXT_CELLS: Final = 200
 _LABELS_CELLS: Final = 50
-_TABLE_CELLS: Final = 120
-_ROOMY_CELLS: Final = 500
-_HEAD_CELLS: Final = 21
-_INDENT: Final = (0, 0, 0, 2)
 _ID_STYLE: Final = "bold"
 _MARK_STYLE: Final = "yellow"
 _ACTORS: Final = {
@@ -89,33 +82,6 @@ def time_left(found: gateway_pb2.MemoryStatisticsReply) -> str:
     minutes = round(seconds / 60)
     about = f"{minutes} minutes" if minutes > 1 else f"{seconds} s"
     return f", about {about} left" if seconds else ""
-
-
-class Rows:
-    """Rows of cells, the last of which is a long text.
-
-    Shown as a table if a third of the width is left for the text; on a narrow terminal each text
-    has its own lines. Nothing is cut off.
-    """
-
-    def __init__(self, shape: Shape[Any], items: Iterable[Any]) -> None:
-        self._shape = shape
-        self._items = items
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        if options.max_width < _TABLE_CELLS:
-            for *head, text in map(self._shape.row, self._items):
-                yield Text("  ").join(Text.assemble(cell) for cell in head if cell)
-                yield Padding(text, _INDENT, expand=False)
-            return
-        yield self.table(_HEAD_CELLS if options.max_width < _ROOMY_CELLS else None)
-
-    def table(self, most: int | None = None) -> Table:
-        """All rows as one table, in which no column but the last is wider than `most` cells."""
-        table = self._shape.table(self._items)
-        for column in table.columns[:-1]:
-            column.max_width = most
-        return table
 
 
 def marks(note: gateway_pb2.Note) -> list[str]:
@@ -196,7 +162,6 @@ _NOTE: Final[Mapping[str, Callable[[gateway_pb2.Note], Text]]] = {
 HITS: Final = Shape(_NOTE, HIT)
 """What a search found. Long texts are cut with an ellipsis; `show` prints them whole."""
 NOTES: Final = Shape({name: cell for name, cell in _NOTE.items() if name != "score"})
-"""Notes, without a score."""
 CHANGES: Final = Shape[gateway_pb2.Change](
     {
         "when": lambda change: Text(one_line(to_the_second(change.at))),
@@ -208,4 +173,3 @@ CHANGES: Final = Shape[gateway_pb2.Change](
         "text": lambda change: Text(brief(first_line(change.text))),
     }
 )
-"""Changes, with the beginning of the text after the change."""
