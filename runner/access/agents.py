@@ -82,15 +82,13 @@ class Agents:
         return found.st_ino, found.st_mtime_ns
 
     async def _connect(self, user_id: str) -> grpc.aio.Channel | None:
-        control = await connect_control(self._config, user_id)
-        if control is None:
+        if (control := await connect_control(self._config, user_id)) is None:
             return None
         async with control:
             return open_channel(await control.gateway())
 
     async def _drop(self, user_id: str) -> None:
-        known = self._connections.pop(user_id, None)
-        if known is not None:
+        if (known := self._connections.pop(user_id, None)) is not None:
             await known[1].close()
 
 

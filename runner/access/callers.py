@@ -36,7 +36,6 @@ from runner.config.models import Config
 log = logging.getLogger(__name__)
 
 CALLS_MAX: Final = 32
-"""How many calls of one caller may run at once."""
 LARGE_MAX: Final = 4
 """How many large requests of one caller are read at once."""
 REFUSALS_MAX: Final = 20
@@ -216,8 +215,7 @@ class Callers:
         Raises `WireError`: UNAUTHENTICATED for a token that is unknown or has expired,
         RESOURCE_EXHAUSTED for too many of those, UNAVAILABLE if tokens cannot be read.
         """
-        token = self._found(digest(secret))
-        if token is None:
+        if (token := self._found(digest(secret))) is None:
             raise self._refusals.note(address)
         if token.lifetime_s() <= 0:
             raise _EXPIRED()

@@ -142,4 +142,3 @@ def check_scopes(what: str, needed: frozenset[Scope], scopes: frozenset[Scope]) 
 METHODS: Final[Mapping[str, Method]] = {
     method.name: method for method in map(Method.of, SERVICE.methods)
 }
-"""Every method of the gateway, by name."""

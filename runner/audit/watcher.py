@@ -262,8 +262,7 @@ class CallRecorder(GuestWatcher):
         return pb.CallReportReply(call_id=call_id) if begun.must_be_recorded else None
 
     def _ended(self, ended: pb.CallEnded) -> None:
-        begun = self._open.pop(ended.call_id, None)
-        if begun is None:
+        if (begun := self._open.pop(ended.call_id, None)) is None:
             return
         self._note(
             "end",

@@ -56,8 +56,7 @@ async def connect_if_running(config: Config, user_id: str) -> ControlClient | No
 
 async def host_runs(config: Config, user_id: str) -> bool:
     """Whether a host runs for the user. Raises what `connect_if_running` raises."""
-    control = await connect_if_running(config, user_id)
-    if control is None:
+    if (control := await connect_if_running(config, user_id)) is None:
         return False
     await control.close()
     return True
@@ -68,8 +67,7 @@ async def connect_host(config: Config, user_id: str, *, resolution: str) -> Cont
 
     Connect again for each question: a restarted host has another token.
     """
-    control = await connect_if_running(config, user_id)
-    if control is None:
+    if (control := await connect_if_running(config, user_id)) is None:
         raise HostError(
             Code.FAILED_PRECONDITION,
             f"no runner runs for user {user_id}",

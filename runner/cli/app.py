@@ -177,8 +177,7 @@ def init(
     from runner.cli.setup.init import init as set_up
 
     given = {"provider": provider, "model": model, "api_key_env": key_env, "base_url": base_url}
-    talking = set_up(context.obj, given, test=not no_test)
-    if talking is not None:
+    if (talking := set_up(context.obj, given, test=not no_test)) is not None:
         from runner.cli.chat.chat import chat as converse
 
         raise typer.Exit(asyncio.run(converse(talking, _config_for_talking(talking))))

@@ -184,7 +184,6 @@ def close(
     name: Annotated[str, typer.Argument(help="Its name below /projects.")],
 ) -> None:
     """Take a directory away from the agent that runs."""
-    options: Options = context.obj
     plain = name.removeprefix("/projects/")
-    ask_host(options, lambda control: control.close_project(plain))
+    ask_host(context.obj, lambda control: control.close_project(plain))
     typer.echo(f"/projects/{plain} is closed")

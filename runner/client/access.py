@@ -18,7 +18,6 @@ from runner.client.gateway import GatewayClient, GatewayLost
 from runner.errors import ConfigError, file_errors
 
 ADDRESS: Final = r"^(unix:/\S+|(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.-]+):[0-9]{1,5})$"
-"""Where a server is reached."""
 
 
 def _with_port(address: str) -> str:

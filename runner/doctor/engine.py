@@ -34,7 +34,6 @@ class EngineReport:
     images: Sequence[Image]
     """The images of this version, present or not."""
     bases: Sequence[str] = ()
-    """The base images that are present."""
 
 
 def ask(container: ContainerSettings, environ: Mapping[str, str]) -> EngineReport:

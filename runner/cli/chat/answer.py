@@ -27,7 +27,6 @@ _GROWTH: Final = 1.2
 _CODE_INDENT: Final = 2
 _NOTE: Final = re.compile(r"[ \n]\[id: ((note-[0-9a-f]{8})-[0-9a-f-]{27})\]")
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n?|\n)")
-"""A line as Markdown counts them."""
 
 
 class ModelText:

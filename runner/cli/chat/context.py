@@ -84,8 +84,7 @@ async def _mend(
             f"there is no note {number} in the last answer's request",
             resolution="/why",
         )
-    note = notes[number - 1]
-    if note is None:
+    if (note := notes[number - 1]) is None:
         raise WireError(Code.NOT_FOUND, f"note {number} is forgotten already")
     done = gateway_pb2.MemoryReceipt(outcome="done", note_id=note.note_id, asked_by="person")
     if right:

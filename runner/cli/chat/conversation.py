@@ -376,8 +376,7 @@ class Conversation:
 
     async def _show_decision(self, decided: gateway_pb2.ApprovalDecided) -> None:
         """Close the question of an approval that was not decided here, and say what came of it."""
-        asking = self._questions.pop(decided.approval_id, None)
-        if asking is None:
+        if (asking := self._questions.pop(decided.approval_id, None)) is None:
             return
         asking.cancel()
         await asyncio.wait([asking])

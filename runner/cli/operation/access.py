@@ -106,8 +106,7 @@ def _write(path: Path, content: str) -> None:
 @access.command("list")
 def list_(context: typer.Context, json: AsJson = False) -> None:
     """List the tokens of all users, and when each was used last."""
-    options: Options = context.obj
-    tokens = Tokens.locate(options.load())
+    tokens = Tokens.locate(context.obj.load())
     used = tokens.last_used()
     found = sorted(tokens.all(), key=lambda token: (token.user_id, token.name))
     if json:

@@ -67,8 +67,7 @@ async def show_boundary(options: Options, *, json: bool) -> int:
     report: control_pb2.BoundaryReport | None = None
     try:
         config = options.load()
-        control = await connect_if_running(config, options.user_id)
-        if control is None:
+        if (control := await connect_if_running(config, options.user_id)) is None:
             what = f"no host runs for user {options.user_id}, so there are no guests to probe from"
             findings.append(problem("boundary", what, start_command(options, config)))
         else:

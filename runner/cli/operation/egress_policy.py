@@ -45,8 +45,7 @@ class Current:
 
     @classmethod
     async def _read(cls, options: Options, config: Config) -> Self:
-        control = await connect_if_running(config, options.user_id)
-        if control is None:
+        if (control := await connect_if_running(config, options.user_id)) is None:
             own = config.for_user(options.user_id)
             built = build(options.user_id, own, Secrets(), StableSecrets(), None)
             del built.upstreams[:]  # only a host knows which keys there are

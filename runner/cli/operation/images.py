@@ -180,8 +180,7 @@ def _megabytes(size: int) -> str:
 @contextmanager
 def _engine(context: typer.Context) -> Iterator[tuple[docker.APIClient, str]]:
     """The configured engine, and the prefix of image names."""
-    options: Options = context.obj
-    section = options.load().container
+    section = context.obj.load().container
     with Engine(section.engine).client() as client:
         client.timeout = _PATIENCE_S
         yield client, section.images

@@ -1,5 +1,4 @@
-"""Hosts that are processes of their own: one alone, or many that share the memory of what they
-import.
+"""Hosts that are processes of their own: one, or many that share the memory of their imports.
 
 What a host imports takes half of its processor time and most of its memory. So the hosts of
 `start --all` are forks of a nursery, a process that has imported it and does nothing else: it has

@@ -1,5 +1,4 @@
-"""Starting, restarting and stopping hosts, in this terminal or in the background: one user's, or
-all users' of this machine.
+"""Starting, restarting and stopping hosts, one user's or all, in this terminal or behind it.
 
 Every user has a separate runner process, so a failure affects one user only.
 """
@@ -96,8 +95,7 @@ async def stop(options: Options, *, for_good: bool = False) -> None:
 async def _stop(options: Options, *, for_good: bool = False) -> list[str]:
     """See `stop`. Returns what is to be told."""
     config = options.load()
-    control = await connect_if_running(config, options.user_id)
-    if control is None:
+    if (control := await connect_if_running(config, options.user_id)) is None:
         notices = await _clear(config, options.user_id)
         told = [*(f"note: {notice}" for notice in notices), "not running"]
     else:
@@ -272,8 +270,7 @@ async def restart_all(options: Options, role: str) -> int:
     config = options.load()
 
     async def restart_one(user_id: str) -> bool:
-        control = await connect_if_running(config, user_id)
-        if control is not None:
+        if (control := await connect_if_running(config, user_id)) is not None:
             async with control:
                 await control.restart(role)
         typer.echo(f"{user_id}: {'not running' if control is None else 'restarted'}")

@@ -42,8 +42,7 @@ async def show_status(options: Options, *, json: bool) -> int:
     stats --json` prints.
     """
     config = options.load()
-    control = await connect_if_running(config, options.user_id)
-    if control is None:
+    if (control := await connect_if_running(config, options.user_id)) is None:
         workspace = Workspace.locate(config, options.user_id)
         if json:
             content = {"running": False, "user": options.user_id, "workspace": str(workspace.path)}

@@ -49,8 +49,7 @@ USERS: Final = Shape[User](
 @users.command("list")
 def list_(context: typer.Context, json: AsJson = False) -> None:
     """List the users, and whose agents run."""
-    options: Options = context.obj
-    config = options.load()
+    config = context.obj.load()
     found = []
     for user_id in known_users(config):
         path = Workspace.locate(config, user_id).path

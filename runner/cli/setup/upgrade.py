@@ -76,8 +76,7 @@ async def _running(options: Options, config: Config, installed: str) -> list[Ins
     """Every host that runs, and its agent."""
     found = []
     for user_id in known_users(config):
-        control = await connect_if_running(config, user_id)
-        if control is None:
+        if (control := await connect_if_running(config, user_id)) is None:
             continue
         theirs = replace(options, user_id=user_id)
         again = f"{theirs.command('stop')} && {start_command(theirs, config)}"
