@@ -65,8 +65,7 @@ async def talk(
 
     0: every turn completed. 1: a turn or a command failed, or the agent did not come back. If the
     reader of the output is gone (`| head`), the chat ends quietly. Raises `WireError` if there is
-    no agent at the start. `mended` makes fixes name whose agent they are for; `agent_stays` says
-    whether the agent outlives the chat. `again` is the command that goes on with a session.
+    no agent at the start. `again` is the command that goes on with a session; see `Conversation`.
     """
     stdin, stdout, stderr = streams
     on_a_terminal = stdin.isatty() and stdout.isatty()
@@ -126,11 +125,9 @@ async def chat(
     streams: Streams | None = None,
     folders: Folders = (),
 ) -> int:
-    """Chat until the input ends or the user leaves: with the agent of `config`, or without one with
-    the agent that the access file opens. Returns the exit code.
+    """Chat with the agent of `config`, or without one with the agent that the access file opens.
 
-    0: every turn completed. 1: a turn or a command failed. 128 plus its number: a signal ended the
-    chat. Raises `WireError` if no agent can be reached.
+    Returns and raises as `talk` does; 128 plus its number: a signal ended the chat.
     """
     streams = streams or standard_streams()
 

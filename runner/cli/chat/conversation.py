@@ -106,7 +106,7 @@ class Conversation:
         self.last_turn = TurnSoFar()
 
     async def __aenter__(self) -> Self:
-        await self.open()
+        await self._connection.open()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -116,10 +116,6 @@ class Conversation:
     def client(self) -> GatewayClient:
         """The current connection. There is one while the conversation is entered."""
         return self._connection.client
-
-    async def open(self) -> None:
-        """Connect to the agent, and wait for one that is restarting."""
-        await self._connection.open()
 
     async def close(self) -> None:
         """End a temporary conversation, and close the connection. Idempotent."""
@@ -413,7 +409,7 @@ class Conversation:
     async def _reconnect(self) -> GatewayClient:
         await self._screen.status("the agent went away; waiting for it to come back ...")
         try:
-            await self.open()
+            await self._connection.open()
         except WireError as error:
             raise AgentGoneError(
                 error.code,

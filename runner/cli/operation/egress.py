@@ -214,9 +214,8 @@ def _states(current: Current) -> Iterator[str]:
     if not found:
         yield "no host runs; the settings say:"
     for guest in found:
-        yield f"{guest.role} {guest.state}" + (
-            f": {one_line(guest.reason)}" if guest.reason else ""
-        )
+        why = f": {one_line(guest.reason)}" if guest.reason else ""
+        yield f"{guest.role} {guest.state}{why}"
     if current.counters is not None:
         yield f"{current.counters.open:,} open now"
 
