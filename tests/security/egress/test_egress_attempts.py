@@ -187,17 +187,18 @@ def uninvited(seen: Arrivals, place: Guests, arrives: tuple[str, ...]) -> list[s
 @pytest.mark.parametrize("row", one_of_each_kind(TRIES))
 async def test_nothing_leaves_but_by_egress(place: Guests, room: Room, row: Try) -> None:
     """What the listener itself decides, tests/integration/egress tries too, without guests."""
-    await _nothing_leaves(place, room, row)
+    await nothing_leaves(place, room, row)
 
 
 @pytest.mark.stopped_in("process", "micro_vm")
 @pytest.mark.parametrize("room", ROOMS)
 @pytest.mark.parametrize("row", rows(PAST_EGRESS))
 async def test_nothing_leaves_past_egress(place: Guests, room: Room, row: Try) -> None:
-    await _nothing_leaves(place, room, row)
+    await nothing_leaves(place, room, row)
 
 
-async def _nothing_leaves(place: Guests, room: Room, row: Try) -> None:
+async def nothing_leaves(place: Guests, room: Room, row: Try) -> None:
+    """Make an attempt in a guest; nothing arrives that its row does not name."""
     with place.net.arrivals.during() as seen:
         told = await place.told(room, row.attempt)
 

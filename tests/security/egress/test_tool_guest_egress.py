@@ -2,13 +2,16 @@
 
 import re
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from runner.egress.log import Requests, Wanted
-from tests.security.egress.conftest import TIERS
+from tests.security.egress.conftest import ALLOWED, TIERS
+from tests.security.egress.test_egress_attempts import PAST_EGRESS, TRIES, Try, nothing_leaves
 from tests.security.test_keys_of_no_guest import memory_holds
+from tests.support.attempts import attempt
 from tests.support.internet.guests import Guests, guests
 from tests.support.internet.internet import Internet
 from tests.support.tools.tool_guests import Tools, server
@@ -21,16 +24,23 @@ CREDENTIAL = {"env": OF_THE_RUNNER, "hosts": ["api.example.org"], "variable": "F
 SERVERS = {
     "forge": server(egress={"allow": ["api.example.org"]}, credentials={"key": CREDENTIAL}),
     "other": server(isolated=True, egress={"allow": ["files.example.org"]}),
+    "hostile": server(isolated=True, egress={"allow": ALLOWED}),
 }
-IN_CONTAINERS = [each for each in TIERS if each.id == "container"]
 CALL = 'curl -sS -m 20 -H "authorization: Bearer $FORGE_KEY" https://api.example.org/quiet'
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session", params=IN_CONTAINERS)
+@pytest_asyncio.fixture(scope="module", loop_scope="session", params=TIERS)
 async def forge(request: pytest.FixtureRequest, net: Internet) -> AsyncIterator[Guests]:
     opened = {"allow": ("www.example.org",)}
     environ = {OF_THE_RUNNER: KEY}
-    async with guests(net, request.param, environ=environ, shell=opened, servers=SERVERS) as ready:
+    async with guests(
+        net,
+        request.param,
+        environ=environ,
+        shell=opened,
+        servers=SERVERS,
+        inspect=("api.example.org",),
+    ) as ready:
         yield ready
 
 
@@ -77,3 +87,24 @@ async def test_one_server_has_not_what_another_one_has(forge: Guests) -> None:
         ("files.example.org", "allowed"),
         ("api.example.org", "refused"),
     ]
+
+
+def by_server(row: Try, *, long: bool) -> Any:
+    named = f"by an MCP server: {row.name}"
+    return attempt(named, row, stopped_by=row.stopped_by, long=long)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        *(by_server(row, long=False) for row in PAST_EGRESS),
+        *(by_server(row, long=True) for row in TRIES),
+    ],
+)
+async def test_nothing_leaves_from_a_tool_guest(forge: Guests, row: Try) -> None:
+    """Its egress is the program that commands have, whose attempts each run makes."""
+    await nothing_leaves(forge, "tool", row)
+
+
+async def test_what_a_server_may_reach_answers(forge: Guests) -> None:
+    assert "this is files.example.org/hello" in await forge.told("tool", "plain")

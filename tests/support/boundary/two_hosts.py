@@ -16,7 +16,7 @@ import socket
 import subprocess
 import tempfile
 import textwrap
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -35,6 +35,7 @@ from wire.settings import (
     ContainerSettings,
     EmbedderSettings,
     EncryptionSettings,
+    McpSettings,
     MemorySettings,
     ShellSettings,
 )
@@ -63,6 +64,7 @@ MEMORY_MB = 512
 PROCESSES = 128
 _KEY_NAME = "HOSTILE_KEY"
 _MEMORY_KEY_NAME = "HOSTILE_MEMORY_KEY"
+SERVER_KEY_NAME = "HOSTILE_SERVER_KEY"
 _CAP_SYS_RESOURCE = 1 << 24
 _POLICY = Policy(check_interval=0.5)
 
@@ -184,6 +186,8 @@ class TwoHosts:
         self.bob: UserHost
         self.port = 0
         self.key_serial = 0
+        self.own: tuple[str, ...] = ("shared", "tmp", "cache", "ipc", "logs")
+        """Where in her workspace the guest of alice's that attempts are made in may write."""
         self.secrets: dict[str, str] = {
             "a file of the host": _mark("host"),
             "a key of the operator's session": _mark("key"),
@@ -294,7 +298,7 @@ class TwoHosts:
 
     async def assert_unharmed(self) -> None:
         """Every guest is ready and the same process, both memories answer, and nothing
-        outside of alice's own five directories is another than before, but for logs and the
+        outside of `own` is another than before, but for logs and the
         record of calls, which grow."""
         for user_host in (self.alice, self.bob):
             note = user_host.secrets["memory"]
@@ -305,7 +309,7 @@ class TwoHosts:
     def _outside(self) -> dict[str, Any]:
         kernel = map(Path, ("/proc/sys/kernel/core_pattern", "/proc/sys/vm/overcommit_memory"))
         files = {}
-        own = {self.alice.workspace / name for name in ("shared", "tmp", "cache", "ipc", "logs")}
+        own = {self.alice.workspace / name for name in self.own}
         for directory, names, found in os.walk(self.root):
             here = Path(directory)
             names[:] = [
@@ -409,6 +413,7 @@ async def user_host(
     not on this machine, `inside` writes them."""
     key = f"sk-{_mark(user_id)}"
     memory_key = f"mk-{_mark(user_id)}"
+    server_key = f"tk-{_mark(user_id)}"
     async with AsyncExitStack() as stack:
         made: list[Launchers] = []
 
@@ -421,7 +426,11 @@ async def user_host(
                 Host(
                     config,
                     user_id,
-                    environ={_KEY_NAME: key, _MEMORY_KEY_NAME: memory_key},
+                    environ={
+                        _KEY_NAME: key,
+                        _MEMORY_KEY_NAME: memory_key,
+                        SERVER_KEY_NAME: server_key,
+                    },
                     policy=_POLICY,
                 )
             )
@@ -452,6 +461,7 @@ async def user_host(
         marks |= {
             "key": key,
             "memory's key": memory_key,
+            "server's key": server_key,
             "gateway's token": agent.token,
             "agent's token for the shell": link.agent_token,
             "control token": runtime.token.read_text().strip(),
@@ -466,9 +476,11 @@ async def two_hosts(
     *,
     kubernetes: KubernetesSettings | None = None,
     inside: Write | None = None,
+    servers: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[TwoHosts]:
-    """Alice and bob in `tier`, ready. With `disk`, their workspaces lie on a tmpfs of their
-    own with these options. `kubernetes` says in which cluster, and `inside` writes files there."""
+    """Alice, with these MCP servers, and bob in `tier`, ready. With `disk`, their workspaces lie on
+    a tmpfs of their own with these options. `kubernetes` says in which cluster, and `inside` writes
+    files there."""
     root = Path(tempfile.mkdtemp(dir=SCRATCH, prefix="ht-"))
     root.chmod(0o755)
     place = TwoHosts(root, tier)
@@ -495,10 +507,11 @@ async def two_hosts(
     )
     if kubernetes is not None:
         config = config.model_copy(update={TIER: kubernetes})
+    mcp = McpSettings.model_validate({"servers": servers or {}})
     try:
         with service_of_the_host() as place.port:
             async with (
-                user_host(config, "alice", inside) as place.alice,
+                user_host(config.model_copy(update={"mcp": mcp}), "alice", inside) as place.alice,
                 user_host(config, "bob", inside) as place.bob,
             ):
                 for one in (place.alice, place.bob):

@@ -38,9 +38,10 @@ from tests.support.guests.siblings import containers, role_of
 from tests.support.internet.images import images_of_this_checkout
 from tests.support.internet.internet import Internet
 from tests.support.scratch import SCRATCH
+from tests.support.tools.tool_guests import Tools
 
-Room = Literal["agent", "shell"]
-"""The guests that have no network."""
+Room = Literal["agent", "shell", "tool"]
+"""The guests that have no network; `tool` is that of the MCP server `hostile`."""
 
 CROWD: Final = 300
 KEY_NAME: Final = "OPENAI_API_KEY"
@@ -68,7 +69,8 @@ class Guests:
 
     async def told(self, room: Room, attempt: str) -> str:
         """What the attacker is told for one attempt from inside a guest."""
-        said = await (self._in_shell if room == "shell" else self._in_agent)(attempt)
+        rooms = {"shell": self._in_shell, "agent": self._in_agent, "tool": self._in_tool}
+        said = await rooms[room](attempt)
         _, mark, told = said.rpartition("TOLD:")
         assert mark, said
         return str(json.loads(told))
@@ -76,6 +78,10 @@ class Guests:
     async def _in_shell(self, attempt: str) -> str:
         ran = await self.command(f"python3 /shared/shell/attacker.py {attempt}")
         return (ran.stderr + ran.stdout).decode()
+
+    async def _in_tool(self, attempt: str) -> str:
+        tools = Tools(self.host, self.gateway)
+        return await tools.run("hostile", f"python3 /cache/attacker/attacker.py {attempt}")
 
     async def _in_agent(self, attempt: str) -> str:
         if self.host.tier == "process":
@@ -125,7 +131,7 @@ class Guests:
         raise LookupError(f"no container of the {role}")
 
     def equip(self) -> None:
-        """Put the attacker where both guests see it, with what each knows."""
+        """Put the attacker where each guest sees it, with what each knows."""
         network = self.net.network
         known = {
             "web": self.net.web,
@@ -135,14 +141,16 @@ class Guests:
             "host_port": 22,
             "crowd": CROWD,
         }
-        own = self.host.workspace.path / "shared"
+        home = self.host.workspace.path
+        rooms = {room: home / "shared" / room for room in ("agent", "shell")}
+        if (cache := home / "tools" / "hostile" / "cache").is_dir():
+            rooms["tool"] = cache / "attacker"
         listener = {
             "path": self._listener_in_agent,
             "token": self.listener.token,
             "authority": self.listener.identity.authority,
         }
-        for room in ("agent", "shell"):
-            place = own / room
+        for room, place in rooms.items():
             place.mkdir()
             shutil.copy(_ATTACKER, place)
             told = {**known, "rebind": f"rebind-{room}.example.org"}
