@@ -179,6 +179,7 @@ class Guests:
         steps += [
             each.restart if role in ("", each.role) else each.reconfigure for each in self.egress
         ]
+        steps.append(self.tools.reconfigure)
         await _together(step() for step in steps)
 
     async def statuses(self) -> list[control_pb2.GuestStatus]:

@@ -368,11 +368,12 @@ class Host:
         async with self._restart_lock:
             if self._reload is not None:
                 settings = self._reload().for_user(self.user_id)
-                self._launchers.egress.take_settings(settings)
+                self._launchers.take_egress(settings)
                 await self._loopback.serve(self._launchers.egress.handed)
                 own = self.config.for_user(self.user_id)
                 await self._note(own.model_copy(update={"egress": settings.egress}))
             taken = await self._guests.egress.reconfigure()
+            await self._guests.tools.reconfigure()
         if self._guests.untold is not None:
             raise self._guests.untold
         return [] if taken else ["egress is not running; the settings apply when it starts"]

@@ -6,6 +6,7 @@ import site
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -21,6 +22,7 @@ from wire.limits import ENVELOPE_VERSION
 from wire.settings import (
     EgressRoleSettings,
     EgressSettings,
+    McpServerSettings,
     UserSettings,
     WorkspaceSettings,
     plain_address,
@@ -32,7 +34,7 @@ from wire.v1.bootstrap_pb2 import BootstrapEnvelope
 
 from runner.config.models import Config
 from runner.egress.configuration import StableSecrets, build, is_wanted, part
-from runner.errors import ConfigError, HostError
+from runner.errors import HostError
 from runner.host.authority import Authority
 from runner.host.loopback import socket_name
 from runner.host.supervisor import Launch, socket_at
@@ -422,14 +424,9 @@ class EgressLauncher(_Launcher):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._section = "egress"
-        if name := self.workspace.tool:
-            self._section = f"mcp.servers.{name}"
-            server, nobody = self._settings.mcp.servers[name], EgressRoleSettings()
-            own = {"agent": nobody, "shell": server.egress, "credentials": server.credentials}
-            egress = self._settings.egress.model_copy(update=own)
-            self._settings = UserSettings(egress=egress)
-        self.configuration()
+        name = self.workspace.tool
+        self._section = f"mcp.servers.{name}" if name else "egress"
+        self.take_settings(self._settings)
 
     @property
     def link(self) -> bootstrap_pb2.Link:
@@ -499,15 +496,15 @@ class EgressLauncher(_Launcher):
         return addresses.read(self._settings.notices, self.agent.environ)
 
     def take_settings(self, settings: UserSettings) -> None:
-        """Use `[egress]` of these settings from the next configuration on. Raises `ConfigError`
-        for what they name and is not there; then nothing changes."""
-        before = self._settings
-        self._settings = before.model_copy(update={"egress": settings.egress})
-        try:
-            self.configuration()
-        except ConfigError:
-            self._settings = before
-            raise
+        """Use what these settings say of it from the next configuration on. Raises `ConfigError`
+        for what they name and is not there."""
+        self._settings = self._settings.model_copy(update={"egress": settings.egress})
+        if name := self.workspace.tool:
+            nobody = EgressRoleSettings()
+            server = settings.mcp.servers.get(name, McpServerSettings(command=name))
+            own = {"agent": nobody, "shell": server.egress, "credentials": server.credentials}
+            self._settings = UserSettings(egress=settings.egress.model_copy(update=own))
+        self.configuration()
 
     def prepare(self, role: Role) -> Launch:
         """A new launch of the egress guest `role` with its own token and id. None may run."""
@@ -587,6 +584,13 @@ class Launchers:
             of_tool = (config, workspace.of_tool(name), capabilities, authority)
             egress = EgressLauncher(*of_tool, agent=self.agent, no_shell="")
             self.tools[name] = ShellLauncher(*of_tool), egress
+
+    def take_egress(self, settings: UserSettings) -> None:
+        """Let every way out use these settings from its next configuration on. Raises `ConfigError`
+        for what they name and is not there; then nothing changes."""
+        own = (self.egress, *(egress for _, egress in self.tools.values()))
+        for each in (*map(copy, own), *own):
+            each.take_settings(settings)
 
 
 def _fingerprint(spec: LaunchSpec, message: BootstrapEnvelope | None) -> str:

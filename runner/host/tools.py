@@ -92,6 +92,17 @@ class ToolGuests:
             await guest.supervisor.launch()
             return launchers.agent.seen(guest.link)
 
+    async def reconfigure(self) -> None:
+        """Have the ways out of all take up what may leave now. Raises the first failure."""
+        await each_of(*map(self._reconfigured, [*self._running]))
+
+    async def _reconfigured(self, name: str) -> None:
+        async with self._locks[name]:
+            guest, launchers = self._running.get(name), self.launchers().tools.get(name)
+            if guest is not None and guest.wanted and launchers is not None:
+                guest.egress.take(launchers[1])
+                await guest.egress.reconfigure()
+
     def leave(self, name: str) -> None:
         """Begin to end a guest, if it runs."""
         if (guest := self._running.get(name)) is not None:

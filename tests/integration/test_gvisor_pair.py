@@ -4,15 +4,19 @@ refused there."""
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from wire.boundary import CHECKS, KERNEL_OF_GVISOR
 from wire.network_probe import WAYS
+from wire.transport import open_channel
+from wire.v1 import gateway_pb2_grpc
 
 from runner.testing import UserPair
 from tests.support.guests.background import server_outlives_its_turn_and_ends_with_its_guest
 from tests.support.guests.engine import engine_objects
 from tests.support.scratch import SCRATCH
+from tests.support.tools.tool_guests import Tools, server
 
 pytestmark = [pytest.mark.runsc, pytest.mark.xdist_group("gvisor_pair")]
 RUNSC = {"runtime": "runsc"}
@@ -26,7 +30,8 @@ def root() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def pair(root: Path) -> Iterator[UserPair]:
-    with UserPair(root=root, tier="micro_vm", container=RUNSC) as pair:
+    mcp = {"servers": {"apart": server(isolated=True)}}
+    with UserPair(root=root, tier="micro_vm", container=RUNSC, mcp=mcp) as pair:
         yield pair
 
 
@@ -67,6 +72,16 @@ def test_the_kernel_is_told_by_what_was_found(pair: UserPair) -> None:
         *(f"agent: {way}" for way in WAYS),
     ]
     assert not [path for path in pair.workspace.path.rglob(".oxydra-*") if path.is_file()]
+
+
+async def test_an_mcp_server_in_a_guest_of_its_own(pair: UserPair) -> None:
+    async with open_channel(pair.gateway()) as channel:
+        tools = Tools(cast(Any, pair), gateway_pb2_grpc.GatewayStub(channel))
+        said = await tools.run("apart", "cat /proc/cmdline; ls -d /shared /cache")
+    assert "-gvisor" in said
+    assert "/cache" in said
+    assert "'/shared': No such file" in said
+    assert "tool-apart" in {each.role for each in pair.status().guests}
 
 
 def test_a_server_in_the_background(pair: UserPair) -> None:

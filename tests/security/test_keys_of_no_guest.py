@@ -2,6 +2,7 @@
 and the environment of the agent and of the shell, while a turn is answered with it."""
 
 import asyncio
+import json
 import os
 import re
 import secrets
@@ -64,8 +65,8 @@ def memory_holds(pid: int, words: list[bytes]) -> list[bytes]:
     return sorted(found)
 
 
-def guests(house: Household) -> dict[str, list[int]]:
-    """The processes of each guest, by role."""
+def tops(house: Household) -> dict[str, list[int]]:
+    """The first processes of all guests, by role."""
     if not house.containers:
         words = {
             "agent": "guest.app",
@@ -73,19 +74,25 @@ def guests(house: Household) -> dict[str, list[int]]:
             "egress": "--agent-listener",
             "shell-egress": "--shell-listener",
         }
-        tops = {role: house.guest_pids(word) for role, word in words.items()}
-    else:
-        tops = {role: [] for role in ("agent", "shell", "egress", "shell-egress")}
-        for each in containers(house.path):
-            if (role := role_of(each)) in tops:
-                tops[role].append(each["State"]["Pid"])
+        return {role: house.guest_pids(word) for role, word in words.items()}
+    found: dict[str, list[int]] = {
+        role: [] for role in ("agent", "shell", "egress", "shell-egress")
+    }
+    for each in containers(house.path):
+        if (role := role_of(each)) in found:
+            found[role].append(each["State"]["Pid"])
+    return found
+
+
+def guests(house: Household) -> dict[str, list[int]]:
+    """The processes of each guest, by role."""
     return {
         role: [
             each
             for pid in pids
             for each in (pid, *(child.pid for child in psutil.Process(pid).children(True)))
         ]
-        for role, pids in tops.items()
+        for role, pids in tops(house).items()
     }
 
 
@@ -166,7 +173,6 @@ ask = true
 
 
 @pytest.mark.node
-@pytest.mark.parametrize("house", ["process"], indirect=True)
 def test_a_token_of_a_login_is_in_no_byte_but_of_the_agents_egress(house: Household) -> None:
     """A person logs in at a real authorization server, and egress renews the token before each
     request and tells the runner, which keeps it."""
@@ -179,7 +185,8 @@ def test_a_token_of_a_login_is_in_no_byte_but_of_the_agents_egress(house: Househ
         assert "it wants a login (401): runner tools login docs" in seen.results[-1]
         return provider.says("not any more")
 
-    with scripted("127.0.0.1") as model, oidc_server(EARLY_S - 5) as server:
+    address = bridge_address() if house.containers else "127.0.0.1"
+    with scripted(address) as model, oidc_server(EARLY_S - 5) as server:
         settings = LOGIN.format(url=server.url, model=model.base_url, program=SERVER)
         (house.working_directory / "runner.toml").write_text(settings)
         house.environment["MODEL_KEY"] = "sk-of-no-account"
@@ -188,6 +195,9 @@ def test_a_token_of_a_login_is_in_no_byte_but_of_the_agents_egress(house: Househ
         url = next(line.strip() for line in login.stdout if line.startswith("http"))
         assert log_in_at(url) == "The answer has arrived.\n"
         assert "logged in at docs" in login.stdout.read()
+        (stored,) = (house.path / "home/config/oxydra/logins").iterdir()
+        handed = [server.url, json.loads(stored.read_text())["tokenUrl"]]
+        house.environment["OXYDRA_EGRESS__HOST_LOOPBACK"] = ",".join(handed)
         house.works("start", "--detach")
         assert soon(lambda: " is away" not in house.works("status"))
         model.play(calls("docs_word"), told)
@@ -196,13 +206,11 @@ def test_a_token_of_a_login_is_in_no_byte_but_of_the_agents_egress(house: Househ
         tokens = [*given[:2], *given[-2:]]
         assert len(given) >= 8
         assert "revoked" not in given
-        assert len(house.guest_pids("shell_daemon.server")) == 2, (
-            "of commands, and of the server own"
-        )
+        assert "tool-own" in house.works("status")
+        assert len(tops(house)["shell"]) == 2, "of commands, and of the server own"
         found = searched(house, *tokens)
         assert {token.encode() for token in tokens[2:]} <= set(found.pop("egress"))
         assert found == {"agent": [], "shell": [], "shell-egress": []}
-        (stored,) = (house.path / "home/config/oxydra/logins").iterdir()
         assert stored.stat().st_mode & 0o777 == 0o600
         assert tokens[-1] in stored.read_text()
         assert_in_no_file(house, *tokens, but=stored)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from wire.settings import McpSettings
 
 from runner.egress.log import Requests, Wanted
 from tests.security.egress.conftest import ALLOWED, TIERS
@@ -108,3 +109,19 @@ async def test_nothing_leaves_from_a_tool_guest(forge: Guests, row: Try) -> None
 
 async def test_what_a_server_may_reach_answers(forge: Guests) -> None:
     assert "this is files.example.org/hello" in await forge.told("tool", "plain")
+
+
+async def test_a_reload_reaches_the_guests_that_run(forge: Guests) -> None:
+    tools, before = Tools(forge.host, forge.gateway), forge.config
+    ask = "curl -sS -m 20 -o /dev/null -w '%{http_code} ' http://{www,files}.example.org/echo"
+    assert await tools.run("other", ask) == "403 200 "
+    guest = await forge.pid("tool-other")
+    changed = {**SERVERS, "other": server(isolated=True, egress={"allow": ["www.example.org"]})}
+    mcp = McpSettings.model_validate({"servers": changed})
+    for forge.config, found in (
+        (before.model_copy(update={"mcp": mcp}), "200 403 "),
+        (before, "403 200 "),
+    ):
+        await forge.host.reload_egress()
+        assert await tools.run("other", ask) == found
+    assert await forge.pid("tool-other") == guest

@@ -459,3 +459,29 @@ def test_the_agent_does_not_learn_the_rules_and_credentials_of_a_server(
     with pytest.raises(ConfigError, match="KEY") as missing:
         Launchers(config, workspace, HOST_FILES, parties.AUTHORITY, environ={})
     assert "mcp.servers.forge.credentials.key.env names it" in str(missing.value.details)
+
+
+def test_new_rules_are_taken_by_every_way_out_or_by_none(workspace: Workspace) -> None:
+    def config(place: str, **credential: object) -> Config:
+        rules = {"allow": [place]}
+        given = {"key": {**credential, "hosts": [place]}} if credential else {}
+        server = {"command": "x", "isolated": True, "egress": rules, "credentials": given}
+        return Config.model_validate(
+            {"egress": {"shell": rules}, "mcp": {"servers": {"forge": server}}}
+        )
+
+    def allowed() -> list[list[str]]:
+        own = (made.egress, made.tools["forge"][1])
+        return [list(each.configuration().shell.allow) for each in own]
+
+    def take(new: Config) -> None:
+        made.take_egress(new.for_user("alice"))
+
+    made = Launchers(config("a.example.org"), workspace, HOST_FILES, parties.AUTHORITY, environ={})
+    take(config("b.example.org"))
+    assert allowed() == [["b.example.org"]] * 2
+    with pytest.raises(ConfigError, match="KEY"):
+        take(config("c.example.org", env="KEY", variable="KEY"))
+    assert allowed() == [["b.example.org"]] * 2
+    take(Config.model_validate({"egress": {"shell": {"allow": ["d.example.org"]}}}))
+    assert allowed() == [["d.example.org"], []]

@@ -24,7 +24,8 @@ class Part:
         self.may = asyncio.Event()
         self.may.set()
         self.alive = False
-        self.starts = self.stops = 0
+        self.starts = self.stops = self.reconfigured = 0
+        self.taken: object = None
         self.fails: Exception | None = None
 
     async def start(self) -> None:
@@ -40,6 +41,12 @@ class Part:
 
     async def launch(self) -> None:
         pass
+
+    def take(self, launcher: object) -> None:
+        self.taken = launcher
+
+    async def reconfigure(self) -> None:
+        self.reconfigured += 1
 
 
 class Made:
@@ -138,6 +145,15 @@ async def test_no_more_run_than_may_until_one_is_left(world: World) -> None:
     await asyncio.sleep(0)
     assert (await world.guests.bring("server-3")).endpoint == "server-3"
     assert len(world.made) == TOOL_GUESTS_MAX + 1
+
+
+async def test_those_that_run_take_up_what_may_leave_now(world: World) -> None:
+    for name in ("ab", "cd"):
+        await world.guests.bring(name)
+    world.guests.leave("cd")
+    await world.guests.reconfigure()
+    ways = [each.egress for each in world.made]
+    assert [(way.taken, way.reconfigured) for way in ways] == [("b", 1), (None, 0)]
 
 
 async def test_a_server_without_a_guest_gets_none(world: World) -> None:
