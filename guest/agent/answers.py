@@ -32,6 +32,7 @@ from guest.agent.reading import Reading, thinking_apart
 from guest.agent.recorder import Run
 from guest.agent.requests import RequestHooks
 from guest.agent.text_calls import NOT_RUN, WRITTEN_AS_TEXT, TextCall, parse
+from guest.agent.turn import READ_BY
 from guest.tools.arguments import SchemaArguments
 from guest.tools.base import Safety, Tool
 from guest.tools.pipeline import ToolPipeline
@@ -171,7 +172,7 @@ class ReadAnswers(RequestHooks):
             if isinstance(part, ToolReturnPart):
                 yield part.model_response_str()
                 continue
-            text = window.text_of(part)
+            text = window.text_of(part).replace(READ_BY, "")  # ours; the path behind it is not
             for said in self._run.said:
                 if said and text.endswith(said):
                     text = text.removesuffix(said)

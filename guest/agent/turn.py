@@ -86,7 +86,6 @@ class Attachment:
     what is no image, or cannot be shown: `unseen` is why."""
 
     path: str
-    size: int
     media_type: str = ""
     image: bytes | None = field(default=None, repr=False)
     unseen: str = ""
@@ -97,6 +96,9 @@ TIME: Final = "The user writes on "
 
 ATTACHED: Final = "With this message the user points to these files:"
 """How the prompt begins that names attachments, which are those lines after it with a dash."""
+
+READ_BY: Final = "file_read reads it"
+"""What is told there of a document."""
 
 
 FROM_AGENT: Final = "The agent that works for the user gives this task on "

@@ -74,7 +74,7 @@ class Files:
                 most = f"the images of one message may have {IMAGES_MAX_BYTES:,} bytes together"
                 image, why = None, f"{most}; send it with the next one"
             room -= len(image or b"")
-            found.append(Attachment(entry.path, entry.bytes, media_type, image, why))
+            found.append(Attachment(entry.path, media_type, image, why))
         return tuple(found)
 
     async def delete(self, request: pb.DeleteFileRequest) -> pb.DeleteFileReply:

@@ -74,8 +74,8 @@ async def test_images_are_shown_once_and_known_by_their_paths_later(sees: bool) 
         assert kinds == (known if sees else [])
         if sees:
             assert images[0].data == PNG
-        assert "/shared/fake.png (file_read reads it, 25 bytes; not shown)" in text
-        assert "/shared/large.png (image/png, 3,932," in text
+        assert "/shared/fake.png (file_read reads it; not shown)" in text
+        assert "/shared/large.png (image/png; " in text
         notices = [event.notice.text for event in events if event.HasField("notice")]
         unseen = (
             UNSEEN if sees else {**dict.fromkeys(list(CONTENTS)[:4], "images = false"), **UNSEEN}
@@ -84,7 +84,7 @@ async def test_images_are_shown_once_and_known_by_their_paths_later(sees: bool) 
         for notice, beginning in zip(notices, told, strict=True):
             assert notice.startswith(beginning)
             assert f"not shown: {notice.partition('model: ')[2]})" in text
-        assert (f"/shared/one.txt (image/png, {len(PNG)} bytes; shown)" in text) is sees
+        assert ("/shared/one.txt (image/png; shown)" in text) is sees
         assert text.endswith("what is this?")
         (note,) = await alice.notes()
         assert note.origin.material is sees, "nobody vouches for what an image says"
@@ -106,7 +106,7 @@ async def test_the_built_in_model_says_what_it_got() -> None:
         await alice.session("s")
         events = await alice.say("s", "help", attachments=["/shared/one.png"])
         said = events[-1].completed.text
-        assert f"You attached /shared/one.png (image/png, {len(PNG)} bytes; not shown)" in said
+        assert "You attached /shared/one.png (image/png; not shown)" in said
         assert "\nSay read PATH for the text of one.\n" in said
         assert "/skills" in said
         assert "attached" not in (await alice.answer("s", "help"))

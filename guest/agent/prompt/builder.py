@@ -41,7 +41,7 @@ from guest.agent.prompt.recall import (
 from guest.agent.prompt.summary import Rolled, Summaries
 from guest.agent.prompt.window import Window, text_of
 from guest.agent.receipts.second_chance import FROM_THE_RUNTIME
-from guest.agent.turn import ATTACHED, Redact, TurnRequest
+from guest.agent.turn import ATTACHED, READ_BY, Redact, TurnRequest
 from guest.memory.indexing.embedder import Tell
 from guest.memory.memory import Memory
 from guest.memory.models import Event
@@ -276,7 +276,7 @@ def from_client(told: str) -> str:
 def attached(request: TurnRequest) -> str:
     """What is said of the files that the user attaches; empty for none."""
     lines = (
-        f"- {each.path} ({each.media_type or 'file_read reads it'}, {each.size:,} bytes; "
+        f"- {each.path} ({each.media_type or READ_BY}; "
         f"{'shown' if each.image else ': '.join(filter(None, ('not shown', each.unseen)))})"
         for each in request.attachments
     )
