@@ -1021,7 +1021,7 @@ class UserSettings(Section):
     @model_validator(mode="after")
     def _can_search(self) -> Self:
         if self.tools.web_search == "provider" and self.agent.provider != "anthropic":
-            raise conflict('web_search: only "anthropic" searches by itself; name a SearXNG server')
+            raise conflict('tools.web_search: only "anthropic" has a search; name a SearXNG server')
         return self
 
     def for_model(self, window: int, fits: int) -> Self:

@@ -115,7 +115,7 @@ def test_a_check_is_a_sentence_and_an_exit_code(run_command: RunCommand) -> None
     Path("runner.toml").write_text('[tools]\nweb_search = "provider"')
     done = run_command("config", "check")
     assert done.code == 1
-    assert 'bad setting of several sections: web_search: only "anthropic" searches' in done.err
+    assert 'of several sections: tools.web_search: only "anthropic" has a search' in done.err
 
 
 def editor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *texts: str) -> None:
