@@ -134,7 +134,12 @@ async def test_another_providers_model_goes_on_after_it(tmp_path: Path) -> None:
     async with (
         openai_server(saves, wire.says("Saved.")) as server,
         open_gateways(
-            path=tmp_path, provider="openai", model="m", base_url=server.base_url, api_key="k"
+            path=tmp_path,
+            provider="openai",
+            model="m",
+            base_url=server.base_url,
+            api_key="k",
+            tools=web_tools(None, "no shell", "provider"),
         ) as gateways,
     ):
         alice = await gateways.serve("alice")

@@ -9,7 +9,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import httpx2
@@ -243,6 +243,11 @@ class OpenAIModel(OpenAIChatModel):
         except APIError as error:
             is_none = self.system != "ollama" and 400 <= getattr(error, "status_code", 0) < 500
             return not is_none or self.model_name.endswith("cloud")
+
+    def prepare_request(self, model_settings: Any, model_request_parameters: Any) -> Any:
+        """Without a search, which the library refuses also where it is optional."""
+        plain = replace(model_request_parameters, native_tools=[])
+        return super().prepare_request(model_settings, plain)
 
     def prepare_messages(
         self,
