@@ -20,10 +20,12 @@ from guest.memory.models import (
     MemoryAction,
     MemoryFull,
     Note,
+    NoteNotFound,
     Only,
     Origin,
     Receipt,
     SaveOutcome,
+    StaleVersion,
     stays_here,
 )
 from guest.memory.period import Period
@@ -217,25 +219,6 @@ async def changeable(memory: Memory, context: ToolContext, note_id: str) -> str:
         raise ToolError(str(several)) from None
 
 
-def not_found(note_id: str) -> ToolError:
-    """The error for an id with which the caller sees no note."""
-    return ToolError(
-        f"note not found: {note_id}; call memory_search to find the right one", Code.NOT_FOUND
-    )
-
-
-def stale_version(current: Note, seen: int | None) -> ToolError:
-    """The error for a note that is no longer at version `seen`; quotes its current text."""
-    return ToolError(
-        f"nothing was changed, because the note has changed: it has version {current.version}, not "
-        f"{seen}. Decide again on what it says now; to replace it, call memory_update with version "
-        f"{current.version}. It says: {quoted(current.text)}",
-        Code.CONFLICT,
-        material_of([current]),
-        marks([current]),
-    )
-
-
 def _marked(found: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     """Marks of material; without the sources if those would take too much room."""
     by_source = defaultdict[str, dict[str, None]](dict)
@@ -321,9 +304,24 @@ def about_save(
 
 
 @contextmanager
-def refusing_what_is_full() -> Iterator[None]:
-    """Turn `MemoryFull` into an error that says that nothing was saved, and what helps."""
+def refusing(note_id: str = "", seen: int | None = None) -> Iterator[None]:
+    """Turn what memory refuses into an error that says what helps: a change of this note, which the
+    caller has `seen` in a version, or what does not fit any more."""
     try:
         yield
     except MemoryFull as full:
         raise ToolError(f"not saved: {full}", Code.RESOURCE_EXHAUSTED) from None
+    except NoteNotFound:
+        raise ToolError(
+            f"note not found: {note_id}; call memory_search to find the right one", Code.NOT_FOUND
+        ) from None
+    except StaleVersion as stale:
+        now = stale.current
+        raise ToolError(
+            f"nothing was changed, because the note has changed: it has version {now.version}, not "
+            f"{seen}. Decide again on what it says now; to replace it, call memory_update with "
+            f"version {now.version}. It says: {quoted(now.text)}",
+            Code.CONFLICT,
+            material_of([now]),
+            marks([now]),
+        ) from None

@@ -30,14 +30,12 @@ from guest.tools.memory.answers import (
     changeable,
     for_user,
     found_in,
-    not_found,
     reads,
     receipt,
-    refusing_what_is_full,
+    refusing,
     said_by_user,
     says_already,
     search_answer,
-    stale_version,
     writes,
     written,
 )
@@ -251,7 +249,7 @@ class _MemoryTools:
         )
 
     async def save(self, context: ToolContext, arguments: SaveArguments) -> ToolOutput:
-        with refusing_what_is_full():
+        with refusing():
             tags = tags_in(context, arguments.content, arguments.tags)
             saved = await self._memory.save(
                 arguments.content, tags, origin_of(context, arguments.content)
@@ -271,7 +269,7 @@ class _MemoryTools:
 
     async def update(self, context: ToolContext, arguments: UpdateArguments) -> ToolOutput:
         origin = origin_of(context, arguments.content)
-        try:
+        with refusing(arguments.note_id, arguments.version):
             before = await self._seen(context, arguments.note_id)
             note_id = before.note_id
             if arguments.version not in (None, before.version):
@@ -281,18 +279,13 @@ class _MemoryTools:
             if tags == before.tags and says_already(before, arguments.content, origin):
                 return _unchanged(before)
             duplicate = await self._memory.notes.duplicate_of(before, arguments.content)
-            with refusing_what_is_full():
-                updated = await self._memory.update(
-                    note_id,
-                    arguments.content,
-                    None if tags == before.tags else tags,
-                    origin,
-                    expected_version=arguments.version,
-                )
-        except NoteNotFound:
-            raise not_found(arguments.note_id) from None
-        except StaleVersion as stale:
-            raise stale_version(stale.current, arguments.version) from None
+            updated = await self._memory.update(
+                note_id,
+                arguments.content,
+                None if tags == before.tags else tags,
+                origin,
+                expected_version=arguments.version,
+            )
         note = updated.note
         same = (
             (f"{duplicate} says exactly the same; one of the two can be deleted",)
@@ -309,11 +302,9 @@ class _MemoryTools:
         )
 
     async def delete(self, context: ToolContext, arguments: DeleteArguments) -> ToolOutput:
-        try:
+        with refusing(arguments.note_id):
             note = await self._seen(context, arguments.note_id)
             await self._memory.delete(note.note_id, origin_of(context, ""))
-        except NoteNotFound:
-            raise not_found(arguments.note_id) from None
         message = f"Deleted: [id: {note.note_id}]"
         return ToolOutput(
             data={"note_id": note.note_id, "message": message},

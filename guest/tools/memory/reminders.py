@@ -8,7 +8,7 @@ from wire.zones import local
 
 from guest.errors import ToolError
 from guest.memory.memory import LIST_MAX, Memory
-from guest.memory.models import Filter, NoteNotFound, StaleVersion, SupersedeRefused
+from guest.memory.models import Filter, SupersedeRefused
 from guest.notices.reminders import Reminders, due_at
 from guest.tools.base import Arguments, MemoryChange, Tool, ToolContext, ToolOutput
 from guest.tools.memory.answers import (
@@ -16,11 +16,9 @@ from guest.tools.memory.answers import (
     for_user,
     marks,
     material_of,
-    not_found,
     reads,
     receipt,
-    refusing_what_is_full,
-    stale_version,
+    refusing,
     writes,
     written,
 )
@@ -91,19 +89,15 @@ class _ReminderTools:
         if note_id:
             note_id = await changeable(self._memory, context, note_id)
         try:
-            if arguments.due == _DONE:
-                return await self._end(context, note_id)
-            due = due_at(arguments.due, context.time_zone, datetime.now(UTC))
-            with refusing_what_is_full():
+            with refusing(note_id):
+                if arguments.due == _DONE:
+                    return await self._end(context, note_id)
+                due = due_at(arguments.due, context.time_zone, datetime.now(UTC))
                 if note_id:
                     note = await self._reminders.move(note_id, due, origin_of(context, ""))
                 else:
                     origin, tags = origin_of(context, text), tags_in(context, text)
                     note = await self._reminders.set(text, due, tuple(tags), origin)
-        except NoteNotFound:
-            raise not_found(note_id) from None
-        except StaleVersion as stale:
-            raise stale_version(stale.current, None) from None
         except (ValueError, SupersedeRefused) as error:
             raise ToolError(str(error)) from None
         message = f"Stored: [id: {note.note_id}], due {local(due, context.time_zone)}"

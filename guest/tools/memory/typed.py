@@ -31,7 +31,7 @@ from guest.tools.memory.answers import (
     quoted,
     reads,
     receipt,
-    refusing_what_is_full,
+    refusing,
     said_by_user,
     writes,
 )
@@ -155,7 +155,7 @@ class _TypedTools:
         told = arguments.content
         if context.material or context.local:  # the rationale may be what was read, too
             told = f"{told}\n{details.rationale}"
-        with refusing_what_is_full():
+        with refusing():
             saved = await self._memory.save(
                 *(arguments.content, tags_in(context, told), origin_of(context, told), details)
             )

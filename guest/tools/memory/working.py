@@ -18,7 +18,7 @@ from guest.tools.memory.answers import (
     material_of,
     reads,
     receipt,
-    refusing_what_is_full,
+    refusing,
     says_already,
     search_answer,
     writes,
@@ -193,7 +193,7 @@ class _WorkingTools:
         if before is not None and says_already(before, text, origin):
             return before, ()
         try:
-            with refusing_what_is_full():
+            with refusing():
                 note = await keyed.write(key, text, mode, origin, tags_in(context, text, before=()))
         except ValueError as error:
             raise ToolError(f"not stored: {error}") from None
