@@ -76,6 +76,25 @@ def _free_text(kind: Descriptor) -> tuple[tuple[str, ...], tuple[str, ...]]:
     )
 
 
+_REFUSED: Final[dict[type[Exception], tuple[Code, str, str]]] = {
+    NoteNotFound: (Code.NOT_FOUND, "", "list or search the notes to find the right one"),
+    SessionNotFound: (Code.NOT_FOUND, "", "list the sessions, or create one"),
+    SessionBusy: (Code.CONFLICT, "", "wait for it to end, or cancel it"),
+    UndoRefused: (
+        Code.FAILED_PRECONDITION,
+        "nothing was changed",
+        "to forget the note with its history: runner memory forget <note id>",
+    ),
+    MemoryFull: (
+        Code.RESOURCE_EXHAUSTED,
+        "nothing was changed",
+        "forget notes that nobody needs (runner memory review shows some), or raise "
+        "memory.max_notes or memory.max_text_mb in runner.toml, then: runner restart",
+    ),
+}
+"""Of memory's exceptions, whose words are the error's: its code, details and resolution."""
+
+
 @contextmanager
 def checked(hide: Callable[[str], str] = str) -> Iterator[None]:
     """Turn memory's exceptions into errors of the contract.
@@ -86,12 +105,6 @@ def checked(hide: Callable[[str], str] = str) -> Iterator[None]:
         yield
     except ValueError as error:
         raise GuestError(Code.INVALID_ARGUMENT, f"bad {error}") from None
-    except NoteNotFound as error:
-        raise GuestError(
-            Code.NOT_FOUND,
-            f"note not found: {error.note_id}",
-            resolution="list or search the notes to find the right one",
-        ) from None
     except StaleVersion as error:
         raise GuestError(
             Code.CONFLICT,
@@ -99,33 +112,9 @@ def checked(hide: Callable[[str], str] = str) -> Iterator[None]:
             details=f"nothing was changed; it says: {hide(error.current.text)[:_SHOWN_CHARS]}",
             resolution="read it again, and decide anew",
         ) from None
-    except UndoRefused as error:
-        raise GuestError(
-            Code.FAILED_PRECONDITION,
-            str(error),
-            details="nothing was changed",
-            resolution="to forget the note with its history: runner memory forget <note id>",
-        ) from None
-    except MemoryFull as error:
-        raise GuestError(
-            Code.RESOURCE_EXHAUSTED,
-            str(error),
-            details="nothing was changed",
-            resolution="forget notes that nobody needs (runner memory review shows some), or raise "
-            "memory.max_notes or memory.max_text_mb in runner.toml, then: runner restart",
-        ) from None
-    except SessionNotFound as error:
-        raise GuestError(
-            Code.NOT_FOUND,
-            f"session not found: {error.session_id}",
-            resolution="list the sessions, or create one",
-        ) from None
-    except SessionBusy as error:
-        raise GuestError(
-            Code.CONFLICT,
-            f"session {error.session_id!r} is busy with {error.holder}",
-            resolution="wait for it to end, or cancel it",
-        ) from None
+    except tuple(_REFUSED) as error:
+        code, details, resolution = _REFUSED[type(error)]
+        raise GuestError(code, str(error), details=details, resolution=resolution) from None
 
 
 def message(kind: type[_M], value: object, **fields: Any) -> _M:

@@ -230,12 +230,11 @@ class SchedulesOfUser:
         return pb.DeleteScheduleReply(schedule=self._message(deleted))
 
     async def run(self, request: pb.RunScheduleRequest) -> pb.ScheduleRun:
-        _, slot = await self.book.run(request.schedule)
-        return _run(slot)
+        return _run(await self.book.run(request.schedule))
 
     async def runs(self, request: pb.ListScheduleRunsRequest) -> pb.ListScheduleRunsReply:
         limit = request.limit or _PAGE
-        _, found = await self.book.runs(request.schedule, limit, request.before)
+        found = await self.book.runs(request.schedule, limit, request.before)
         answers = await self.book.scheduler.schedules.answers(found)
         runs = [_run(each, answers.get(each.turn_id, "")) for each in found]
         return pb.ListScheduleRunsReply(runs=runs)

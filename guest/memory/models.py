@@ -62,7 +62,7 @@ class NoteNotFound(Exception):  # noqa: N818 - a condition that callers expect a
     """The user has no note with this id, whether or not another user has one."""
 
     def __init__(self, note_id: str) -> None:
-        super().__init__(note_id)
+        super().__init__(f"note not found: {note_id}")
         self.note_id = note_id
 
 
@@ -82,7 +82,7 @@ class SessionNotFound(Exception):  # noqa: N818 - a condition that callers expec
     """The user has no session with this id, whether or not another user has one."""
 
     def __init__(self, session_id: str) -> None:
-        super().__init__(session_id)
+        super().__init__(f"session not found: {session_id}")
         self.session_id = session_id
 
 
@@ -90,9 +90,7 @@ class SessionBusy(Exception):  # noqa: N818 - a condition that callers expect an
     """The session is in use; `holder` says by what."""
 
     def __init__(self, session_id: str, holder: str) -> None:
-        super().__init__(session_id)
-        self.session_id = session_id
-        self.holder = holder
+        super().__init__(f"session {session_id!r} is busy with {holder}")
 
 
 class MemoryFull(Exception):  # noqa: N818 - a condition that callers expect and handle

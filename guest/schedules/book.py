@@ -63,6 +63,7 @@ class ScheduleBook:
     def __init__(self, scheduler: Scheduler, offered: Callable[[], Collection[str]]) -> None:
         self.scheduler: Final = scheduler
         self._store = scheduler.schedules
+        self.find: Final = self._store.find
         self._offered = offered
         self.agent: Agent | None = None
 
@@ -130,17 +131,13 @@ class ScheduleBook:
         last = await self._store.find(after) if after else None
         return await self._store.page(limit, last)
 
-    async def find(self, named: str) -> Schedule:
-        return await self._store.find(named)
+    async def run(self, named: str) -> Slot:
+        return await self.scheduler.run_now(await self.find(named))
 
-    async def run(self, named: str) -> tuple[Schedule, Slot]:
-        schedule = await self._store.find(named)
-        return schedule, await self.scheduler.run_now(schedule)
-
-    async def runs(self, named: str, limit: int, before: str = "") -> tuple[Schedule, list[Slot]]:
+    async def runs(self, named: str, limit: int, before: str = "") -> list[Slot]:
         """What became of the slots of a schedule, newest first."""
-        schedule = await self._store.find(named)
-        return schedule, await self._store.runs(schedule.schedule_id, limit, before)
+        schedule = await self.find(named)
+        return await self._store.runs(schedule.schedule_id, limit, before)
 
     def _changed(self, schedule: Schedule, wanted: Changes) -> Schedule:
         to: dict[str, Any] = {

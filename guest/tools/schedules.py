@@ -178,7 +178,7 @@ class _ScheduleTools:
 
     async def runs(self, context: ToolContext, given: RunsArguments) -> ToolOutput:  # noqa: ARG002
         with _refusing():
-            _, found = await self._book.runs(given.schedule, given.limit)
+            found = await self._book.runs(given.schedule, given.limit)
         told = [{"told": receipt(each), "turn": each.turn_id} for each in found]
         return ToolOutput({"runs": told}, count=len(told))
 
