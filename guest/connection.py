@@ -18,7 +18,6 @@ class Connection:
     same place.
 
     Args:
-        peer: The guest.
         stub: The generated class of its service.
     """
 

@@ -74,7 +74,6 @@ class EgressClient:
     ends the connections of `http`.
 
     Attributes:
-        peer: The egress guest.
         moves: How often it has moved.
     """
 

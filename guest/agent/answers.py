@@ -53,10 +53,8 @@ class ReadAnswers(RequestHooks):
     """For the requests of one turn to a model.
 
     Args:
-        run: The turn.
         pipeline: The agent's own tools, and those of servers.
         rules: What of the instructions is the runtime's.
-        label: The model's.
         opening: The labels of models whose templates begin with thinking; gets what is found out.
     """
 

@@ -37,7 +37,6 @@ class Account:
         limits: The most that it may take, by unit, of its own; in billionths of a US dollar.
         above: The account of the turn that it works for.
         turn: The limits that the settings give it.
-        session_id: The session that it counts for.
         amounts: What the turn's own requests take, by their ids.
         reached: Whether a limit of its own has refused a request.
     """

@@ -37,7 +37,6 @@ class Words:
 
     Args:
         others: Texts that are not the user's own.
-        said: What the user has said.
         vouched: Notes of the user's own.
     """
 

@@ -214,7 +214,6 @@ class FoundTools(RequestHooks):
     """The tools that a session has found; offers them in the requests of one turn.
 
     Args:
-        session_id: The session's.
         state: Where they are kept.
         tools: All tools that the agent has now.
     """

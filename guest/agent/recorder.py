@@ -57,10 +57,8 @@ class Run:
         steps: The number of requests to the model.
         searches: The number of searches by its provider.
         bill: What they took.
-        ledger: What memory did.
         refusals: What the model is told of calls that must not run, by their ids.
         cut: Why that text is incomplete if it stays so.
-        usage: What the requests took.
         answered_by: The label of the model that answered last.
         sent: What the last request was made of; None before the first.
         keep_beside: Takes what stood beside the user's message in it.
@@ -141,7 +139,6 @@ class Run:
         the model was asked once more.
 
         Args:
-            stream: The events of the answer.
             reading: Says what of it may be shown.
             begun: Is called when its first event has come.
 

@@ -65,10 +65,7 @@ class LeaveOutRefused(RequestHooks):
     """For the requests of one turn to the model `label`.
 
     Args:
-        label: The model's.
-        tools: What is offered.
         refused: What was refused before; gets what is refused now.
-        notice: Tells the person.
     """
 
     def __init__(

@@ -37,7 +37,6 @@ class HoldToForm(RequestHooks):
 
     Args:
         form: What is demanded now.
-        provider: The provider's name.
         refused: Is called for an answer that is not as demanded, which nobody may be shown.
     """
 

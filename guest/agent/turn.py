@@ -67,7 +67,6 @@ class FromClient:
     Attributes:
         instructions: For this turn only.
         material: Stands before the user's message and is kept with it.
-        tools: The client's own.
         form: How the model's answer must be.
     """
 
@@ -112,7 +111,6 @@ class Origin:
     Attributes:
         kind: What sort of work it is.
         session_id: Of the turn that delegated it.
-        turn_id: That turn.
         schedule_id: Of the schedule that it is a run of.
         slot: Which run.
     """

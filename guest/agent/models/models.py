@@ -75,7 +75,6 @@ class Models:
     Args:
         settings: Which model answers unless another one is asked for.
         keys: The keys by provider; behind egress, a placeholder for each.
-        build: Builds a model.
 
     Attributes:
         uses: How each provider has done since the guest started.

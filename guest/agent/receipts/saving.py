@@ -66,7 +66,6 @@ class Source:
     """A text to be kept.
 
     Attributes:
-        text: The text itself.
         name: Whose or what it is, as in "From NAME:"; empty for the user's own words.
         material: Whether nobody vouches for it.
         left_out: What of it is missing, in words.
@@ -210,7 +209,6 @@ class Saver:
     """Saves on the runtime's behalf, through the same pipeline as every other call.
 
     Args:
-        ledger: Makes the calls and has their receipts.
         offered: The names of the tools that are on.
         context: Makes the context of a call at this point of the turn.
     """
@@ -232,10 +230,8 @@ class Saver:
         """Save what `request` means, and `tell` of each receipt.
 
         Args:
-            request: What the user has asked for.
             calls: The calls of this turn, which may have read what is meant.
             previous: The answer of the turn before; empty where there is none.
-            tell: Is given each receipt when it is there.
         """
         for source in await self._sources(request, calls, previous):
             await self._save(source, tell)

@@ -160,9 +160,6 @@ def facts(message: str, answer: str, ledger: Ledger, *, can_save: bool) -> str:
     """What the model is told when it is asked once more; empty where there is no need.
 
     Args:
-        message: What the user has said in this turn.
-        answer: What the model has answered.
-        ledger: What memory did in the turn.
         can_save: Whether a tool that saves is on offer.
     """
     asked = not ledger.kept and asks(message)

@@ -54,8 +54,6 @@ class Turn:
     """A started turn.
 
     Attributes:
-        request: What was asked, by whom and where.
-        loop: What runs it.
         events: What has happened, the outcome last.
         waiting: How many of its calls wait for a person or a client.
         asked: What else a person is asked on its behalf; none of it outlives the turn.

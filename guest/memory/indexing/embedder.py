@@ -70,7 +70,6 @@ class Vectorizer:
         Returns at once if the embedder has ever answered, or if this was called before.
 
         Args:
-            seconds: How long at most.
             tell: Is called before the wait, with a sentence for the person who waits.
         """
         async with self._waiting:

@@ -147,7 +147,6 @@ class VectorStore:
         """Remove passages in slices, so that other work is not blocked.
 
         Args:
-            namespace: The namespace of the passages.
             sql: Deletes at most as many passages as its last argument says, and returns their ids.
             which: The arguments of `sql` before the last one.
 

@@ -157,7 +157,6 @@ class ResidentVectors:
         """Make an empty matrix.
 
         Args:
-            dimensions: How many numbers a vector has.
             expected: For so many vectors there is room at once, and for some more.
         """
         self._ids: Ids

@@ -66,8 +66,6 @@ class Receipts:
         """Complete the receipts of a turn that ends, and store those that no change has stored.
 
         Args:
-            session_id: The turn's session.
-            turn_id: The turn.
             told: The turn's receipts, from the tools' answers.
 
         Returns:

@@ -132,9 +132,7 @@ class PipelineClient:
     then happened), and the exceptions above. `target` may be replaced at any time.
 
     Args:
-        target: The server.
         tls: What to trust; None for a URL without TLS, and with `egress`.
-        timeout_s: How long a request may take.
         egress: Through which it is asked, if not directly.
     """
 

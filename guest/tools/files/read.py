@@ -40,7 +40,6 @@ class _Range:
 
     Attributes:
         before: The end of the text before them.
-        content: The lines.
         after: The beginning of the text after them.
         last: The number of the last line; 0 if there are none.
         more: Whether the file goes on.

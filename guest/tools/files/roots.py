@@ -35,7 +35,6 @@ class Location:
 
     Attributes:
         given: The path as the caller wrote it, for messages.
-        root: The virtual root.
         parts: The components below the root.
     """
 
@@ -260,7 +259,6 @@ class Roots:
         """The directory that contains `location` and the name in it, to change the entry.
 
         Args:
-            location: The entry.
             create: Make missing directories.
 
         Raises:

@@ -424,7 +424,6 @@ class McpServers:
     """Starts the servers in the background, and keeps them running until it is closed.
 
     Args:
-        settings: Which there are.
         shell: Where those with a command run; the caller closes it afterwards. Without it there are
             none of these.
         directory: Where the digests of approved tools are kept; no command can reach it.

@@ -195,8 +195,6 @@ class Command:
         text: The command line, for bash.
         argv: If not empty, what is executed instead of `text`, without any shell.
         cwd: Its working directory, a virtual path.
-        timeout_s: When the shell ends it.
-        stdin: Its standard input.
         keep_bytes: How many bytes of each output stream may be shown.
         session_id: For which it runs; egress asks there what may leave.
         turn_id: Likewise.

@@ -111,11 +111,9 @@ def shell_tools(
 
     Args:
         shell: The client to use; the caller closes it.
-        background: Those of it in the background.
         seen: The directories that it sees, in words.
         policy: The operator's rules; they may want commands to be executed without a shell.
         timeout_s: The timeout of commands without one.
-        max_output_bytes: The size of a result.
         background_max_s: How long they may run; 0: there are none.
     """
 
