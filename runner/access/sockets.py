@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from cryptography import x509
-from wire.disk import listener, whole_file
+from wire.disk import listener, store
 from wire.errors import Code
 from wire.identity import Party
 from wire.settings import AccessSettings, ServeSettings
@@ -144,8 +144,7 @@ def own_authority(tokens: Tokens) -> Authority:
                 "out do not trust another one",
             ) from None
         authority = Authority.new()
-        with whole_file(path) as file:
-            file.write(authority.to_pem().encode())
+        store(path, authority.to_pem())
         return authority
 
 
@@ -153,8 +152,7 @@ def own_identity(tokens: Tokens) -> Path:
     """A file with a new certificate of `own_authority` and its key, private to this account."""
     identity = own_authority(tokens).issue(Party.ACCESS)
     path = tokens.directory / "identity.pem"
-    with whole_file(path) as file:
-        file.write(f"{identity.certificate}{identity.key}".encode())
+    store(path, f"{identity.certificate}{identity.key}")
     return path
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
-from wire.disk import whole_file
+from wire.disk import store
 from wire.errors import Code
 
 from runner.access.scopes import Scope, bearer_of
@@ -185,8 +185,7 @@ class Tokens:
         kept = {token.digest for token in self.all()}
         noted = {**self.last_used(), **used}
         content = {digest: at for digest, at in noted.items() if digest in kept}
-        with whole_file(self._last_used) as file:
-            file.write(json.dumps(content).encode())
+        store(self._last_used, json.dumps(content))
 
     def _read(self) -> tuple[Token, ...]:
         check_tree(self._root, (DIRECTORY,))
@@ -215,8 +214,7 @@ class Tokens:
             yield tokens
             if tuple(tokens) == before:
                 return
-            with whole_file(self._file) as file:
-                file.write(_Stored(tokens=tuple(tokens)).model_dump_json(indent=1).encode())
+            store(self._file, _Stored(tokens=tuple(tokens)).model_dump_json(indent=1))
             with descriptor(self.directory, os.O_RDONLY | os.O_DIRECTORY) as directory:
                 os.fsync(directory)
 

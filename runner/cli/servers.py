@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Final, cast
 
 import typer
-from wire.disk import whole_file
+from wire.disk import store
 from wire.errors import Code, WireError
 
 from runner.cli.agent import connect, lasting_agent
@@ -123,8 +123,7 @@ def _show_link(links: Links, url: str, user_id: str) -> None:
     if sys.stdout.isatty() and any(os.environ.get(name) for name in _DESKTOP):
         # A file, because the arguments of a browser can be read by other accounts.
         page = links.directory / "open.html"
-        with whole_file(page) as file:
-            file.write(f'<meta http-equiv="refresh" content="0;url={html.escape(link)}">'.encode())
+        store(page, f'<meta http-equiv="refresh" content="0;url={html.escape(link)}">')
         webbrowser.open(page.as_uri())
 
 

@@ -26,7 +26,7 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from wire import locks
-from wire.disk import whole_file
+from wire.disk import store
 from wire.egress import hosts
 from wire.errors import Code, WireError
 from wire.settings import ServeSettings
@@ -248,8 +248,7 @@ class HttpServer:
             await _serve(stack, _marked(app, each.mark) if each.mark else app, each, crowd)
         stack.callback(callers.end_calls, _ENDS)  # first, so that streams end with a reason
         found_at = self._links.directory / "address.json"
-        with whole_file(found_at) as file:
-            file.write(json.dumps({"url": self.url, "pid": os.getpid()}).encode())
+        store(found_at, json.dumps({"url": self.url, "pid": os.getpid()}))
         stack.callback(found_at.unlink, missing_ok=True)
         log.info("the console is at %s", self.url or settings.socket or "no address")
         if self.lets_in:

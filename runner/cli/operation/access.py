@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from wire.disk import whole_file
+from wire.disk import store
 from wire.errors import Code
 
 from runner.access.scopes import Scope, bearer_of
@@ -75,9 +75,9 @@ def create(
         reached = _address(config, address)
     token, secret = tokens.create(options.user_id, name, frozenset(scope), lifetime)
     if file is not None:
-        _write(file, secret)
+        store(file, f"{secret}\n")
     if header_file is not None:
-        _write(header_file, f"Authorization: Bearer {secret}")
+        store(header_file, f"Authorization: Bearer {secret}\n")
     if access_file is not None:
         content = AccessFile(
             address=reached,
@@ -88,7 +88,7 @@ def create(
             name=token.name,
             expires_at=token.expires_at,
         )
-        _write(access_file, content.model_dump_json(indent=1))
+        store(access_file, f"{content.model_dump_json(indent=1)}\n")
     if not files:
         typer.echo(secret)
     for line in (
@@ -96,11 +96,6 @@ def create(
         bearer_of(token.user_id, token.scopes),
     ):
         typer.echo(printable(line), err=True)
-
-
-def _write(path: Path, content: str) -> None:
-    with whole_file(path) as target:
-        target.write(f"{content}\n".encode())
 
 
 @access.command("list")

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from wire.disk import whole_file
+from wire.disk import store
 from wire.errors import Code, WireError
 
 from runner.access.tokens import digest
@@ -92,8 +92,7 @@ class Links:
             if old.until < time.time():
                 path.unlink(missing_ok=True)
         secret = secrets.token_urlsafe(32)
-        with whole_file(self._links / digest(secret)) as file:
-            file.write(json.dumps(asdict(link)).encode())
+        store(self._links / digest(secret), json.dumps(asdict(link)))
         return secret
 
     def _all(self) -> Iterator[tuple[Path, Link]]:

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from wire.disk import whole_file
+from wire.disk import store
 from wire.errors import Code, WireError
 
 from runner.access.callers import Caller
@@ -78,8 +78,7 @@ class Sessions:
         session = _Session(
             admitted.user_id, admitted.operator, admitted.key, digest(page), self.clock()
         )
-        with whole_file(self._path(cookie)) as file:
-            file.write(json.dumps(asdict(session)).encode())
+        store(self._path(cookie), json.dumps(asdict(session)))
         self._touch(self._path(cookie))
         return cookie, page
 

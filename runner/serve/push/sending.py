@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from wire.disk import whole_file
+from wire.disk import store
 from wire.errors import Code, WireError
 from wire.text import shortened
 
@@ -213,8 +213,7 @@ class Push:
         if not path.exists():
             made = Vapid()
             made.generate_keys()
-            with whole_file(path) as file:
-                file.write(made.private_pem())
+            store(path, made.private_pem())
         return Vapid.from_pem(path.read_bytes())
 
     @property

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import httpx2
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePublicKey
-from wire.disk import whole_file
+from wire.disk import store
 from wire.egress import hosts
 from wire.errors import Code, WireError
 
@@ -78,8 +78,7 @@ class Subscriptions:
         path = self.path(made.user_id, made.endpoint)
         parents = (DIRECTORY, f"{DIRECTORY}/push", f"{DIRECTORY}/push/{made.user_id}")
         create_tree(self._root, parents)
-        with whole_file(path) as file:
-            file.write(json.dumps(asdict(made)).encode())
+        store(path, json.dumps(asdict(made)))
         for old in sorted(self.all(made.user_id), key=_written)[:-SUBSCRIPTIONS_MAX]:
             self.end(old)
         return path
