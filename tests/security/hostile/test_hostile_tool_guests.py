@@ -19,10 +19,12 @@ from tests.security.hostile.test_hostile_neighbours import NETWORK, PROCESSES, P
 from tests.support.attempts import rows
 from tests.support.boundary.two_hosts import (
     SERVER_KEY_NAME,
+    TRIED,
     Attempt,
     TwoHosts,
     UserHost,
     bash,
+    denied,
     judged,
     python,
     two_hosts,
@@ -166,3 +168,24 @@ BESIDE = [
 @pytest.mark.parametrize("one", rows(BESIDE))
 async def test_a_server_reaches_no_other_one(inside: TwoHosts, one: Attempt) -> None:
     await judged(inside, one)
+
+
+@pytest.mark.stopped_in("process")
+@pytest.mark.attempt(
+    "a command that looks for files, sockets and secrets of MCP servers with guests of their own",
+    stopped_by="directories of tool guests are no rows of the shell guest's",
+)
+async def test_a_command_reaches_no_server(inside: TwoHosts) -> None:
+    look = bash("""
+        for place in /tools @ALICE@/tools @ALICE@/ipc/tools /shared/../tools /ipc/../tools; do
+            for root in '' /proc/[0-9]*/root; do
+                cat $root$place/other/tmp/notes.txt 2>/dev/null
+                ls $root$place 2>/dev/null && won $root$place
+            done
+        done
+        env; cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep -a LOADED= && won LOADED
+    """)
+    shell = Guest(inside.alice.shell.api, inside.alice.workspace)
+    ran = await shell.run("hostile-command", inside.filled(look))
+    assert TRIED.encode() in ran.stdout
+    denied(inside, (ran.stdout + ran.stderr).decode(errors="backslashreplace"))
