@@ -218,7 +218,7 @@ async def _hear(events: asyncio.StreamReader, guard: Guard) -> None:
                 case {"method": "Fetch.requestPaused", "params": event}:
                     guard.paused(event)
                 case {"params": {"state": "completed", "filePath": file}}:
-                    guard.tell(f"downloaded: {Path(file).name}")
+                    guard.tell(f"downloaded: {file}")
 
 
 def _from_agent(guard: Guard, server: asyncio.StreamWriter, line: bytes) -> None:

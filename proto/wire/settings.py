@@ -849,6 +849,10 @@ def _server_name(value: str) -> str:
     return value
 
 
+_STARTS: Final = {"none": "/tmp", "downloads": "/shared/downloads"}  # noqa: S108
+"""Where a guest of its own starts, by what it sees of `shared`, if not there."""
+
+
 class McpServerSettings(Section):
     """`[mcp.servers.NAME]`: a server of the Model Context Protocol, whose tools the agent has as
     `NAME_tool`. Either `command` is started with `args` in the shell guest, without a shell, and
@@ -911,7 +915,7 @@ class McpServerSettings(Section):
     start_timeout_s: Annotated[float, number(1, 600, "of seconds ")] = 30
     approved: Annotated[str, text("a digest of 16 characters", r"^([0-9a-f]{16})?$")] = ""
     isolated: Switch = False
-    shared: Literal["none", "ro", "rw"] = "none"
+    shared: Literal["none", "ro", "rw", "downloads"] = "none"
     egress: EgressRoleSettings = EgressRoleSettings()
     credentials: Credentials = Field(default_factory=dict)
 
@@ -923,8 +927,8 @@ class McpServerSettings(Section):
     @property
     def directory(self) -> str:
         """Where it starts."""
-        hidden = self.has_guest and self.shared == "none"
-        return "/tmp" if hidden and "cwd" not in self.model_fields_set else self.cwd  # noqa: S108
+        own = _STARTS.get(self.shared, self.cwd) if self.has_guest else self.cwd
+        return self.cwd if "cwd" in self.model_fields_set else own
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
@@ -944,8 +948,7 @@ class McpServerSettings(Section):
             return self
         if self.egress.ask:
             raise conflict("egress.ask needs a session, and a server has none; set egress.allow")
-        unseen = ("/projects", "/shared") if self.shared == "none" else "/projects"
-        if self.directory.startswith(unseen):
+        if not self.directory.startswith(("/tmp", _STARTS.get(self.shared, "/shared"))):  # noqa: S108
             raise conflict("cwd is where its guest sees nothing; set shared, or another cwd")
         return self
 

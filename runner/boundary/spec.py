@@ -4,7 +4,7 @@ import os
 import secrets as random
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 import psutil
@@ -144,7 +144,8 @@ def _shared(bound: BoundMount, launch: LaunchSpec) -> SharedDirectory:
 def absent(seen: Collection[str] = _OF_SHELL) -> tuple[str, ...]:
     """The virtual paths of other guests than one with these. Nobody in it can create them."""
     every = (TOOLS, *(mount for mounts in MOUNTS.values() for mount in mounts))
-    theirs = {mount.virtual for mount in every} - {*seen}
+    above = {str(parent) for each in seen for parent in PurePosixPath(each).parents}
+    theirs = {mount.virtual for mount in every} - {*seen} - above
     return (*sorted(theirs), "/embedder")
 
 

@@ -87,6 +87,9 @@ MOUNTS: Final[dict[Role, tuple[Mount, ...]]] = {
 
 
 TOOL_ROLES: Final = (Role.SHELL, Role.SHELL_EGRESS)  # of an MCP server's own guest, its way out
+DOWNLOADS: Final = "shared/downloads"
+"""All that a tool guest sees of `shared`, where the settings say so. It alone lies within another
+row, where commands can replace it: it is opened without links, and the self-test finds another."""
 TOOLS: Final = Mount("tools", "ipc/tools", "/tools", Access.READ_ONLY)
 """Where the agent finds the sockets of tool guests, each in a directory with its server's name."""
 
@@ -97,8 +100,10 @@ def of_tool(role: Role, name: str, shared: str) -> tuple[Mount, ...]:
     rows = []
     for mount in MOUNTS[role]:
         if mount.name in ("shared", "skills"):
-            granted = mount.name == "shared" and shared != "none"
-            rows += [replace(mount, access=Access(shared))] if granted else []
+            if mount.name == "shared" and shared == "downloads":
+                rows.append(replace(mount, directory=DOWNLOADS, virtual=f"/{DOWNLOADS}"))
+            elif mount.name == "shared" and shared != "none":
+                rows.append(replace(mount, access=Access(shared)))
         elif role is Role.SHELL and mount.name == "ipc":
             rows.append(replace(mount, directory=f"{TOOLS.directory}/{name}"))
         else:

@@ -27,6 +27,7 @@ from runner.workspace.directories import (
 )
 from runner.workspace.guest_uids import GuestUids, assign
 from runner.workspace.mounts import (
+    DOWNLOADS,
     LISTENER,
     MOUNTS,
     SERVED,
@@ -249,5 +250,6 @@ class Workspace:
             yield
 
     def _directories(self) -> tuple[str, ...]:
-        below = (f"{self.user_id}/{directory}" for directory in workspace_directories(self.tools))
-        return (self.user_id, *below)
+        own = [DOWNLOADS] if self.tools.get(self.tool) == "downloads" else []
+        below = (*workspace_directories(self.tools), *own)
+        return (self.user_id, *(f"{self.user_id}/{directory}" for directory in below))

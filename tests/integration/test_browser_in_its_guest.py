@@ -99,6 +99,16 @@ async def test_a_form_over_tls_waits_for_a_yes(browsing: Browsing) -> None:
     assert not [each for each in seen.of("request") if each.holds("POST")]
 
 
+async def test_a_download_arrives_where_the_users_files_are(browsing: Browsing) -> None:
+    await browsing.browse("navigate", url=f"{SITE}/form")
+    said = await browsing.click("Prices")
+    while "downloaded: " not in said:
+        said += await browsing.browse("wait_for", time=0.1)
+    assert "downloaded: /shared/downloads/prices.csv" in said
+    shared = browsing.host.workspace.path / "shared"
+    assert (shared / "downloads/prices.csv").read_text() == "apple"
+
+
 async def test_a_site_that_may_not_be_reached_says_why(browsing: Browsing) -> None:
     said = await browsing.browse("navigate", url="https://private.example.org/hello")
     assert "private.example.org is 10.213." in said

@@ -35,6 +35,7 @@ SECRET: Final = "the-dice-are-loaded-0123456789"
 SERVERS: Final = {
     "keyed": server(secret_env={"LOADED": "DICE_SECRET"}),
     "reads": server(isolated=True, shared="ro", cwd="/shared"),
+    "fetches": server(isolated=True, shared="downloads"),
     "beside": server(),
 }
 
@@ -78,6 +79,30 @@ async def test_each_has_a_guest_of_its_own(tools: Tools) -> None:
     assert keyed.count("import json, subprocess") == 1
     assert (home / "tools" / "reads" / "tmp" / "own").read_text() == "own\n"
     assert {"tool-keyed", "tool-reads"} <= await tools.guests()
+
+
+async def test_one_sees_of_shared_its_downloads_alone(tools: Tools) -> None:
+    home = tools.host.workspace.path
+    said = await tools.run("fetches", "pwd; ls -A /shared; echo here > file; touch /shared/x")
+    assert said.startswith("/shared/downloads\ndownloads\n")
+    assert "Read-only file system" in said
+    assert (home / "shared/downloads/file").read_text() == "here\n"
+    assert await tools.run("beside", "cat downloads/file") == "here\n"
+
+
+async def test_nothing_else_takes_the_place_of_downloads(tools: Tools) -> None:
+    await tools.run("fetches", "true")
+    await tools.run("beside", "rm -rf downloads; ln -s ../vault downloads")
+    (guest,) = guests_of(tools.host.workspace.path, "fetches")
+    guest.kill()
+    async with asyncio.timeout(GUARD_S):
+        while (
+            "/shared/downloads; it is a symbolic link"
+            not in (await tools.call("fetches_run", command="true")).text
+        ):
+            await asyncio.sleep(0.05)
+    await tools.run("beside", "rm downloads")
+    assert await tools.run("fetches", "pwd") == "/shared/downloads\n"
 
 
 async def test_a_secret_is_in_its_own_guest_alone(tools: Tools) -> None:
