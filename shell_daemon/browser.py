@@ -33,6 +33,8 @@ from shell_daemon.command_network import SYSTEM_BUNDLES
 HELD_MAX: Final = 32
 """How many requests wait at once, and how many lines a result tells; the oldest requests make room,
 and fail."""
+_CHROMIUM: Final = "chromium-headless-shell"
+_BUILD: Final = f"runner images build --role shell --with {_CHROMIUM}"
 SERVER: Final = "npx -y @playwright/mcp@0.0.83"
 _LINE_MAX: Final = 64 * 1024 * 1024
 _PIECE: Final = 64 * 1024
@@ -53,7 +55,7 @@ _TOOLS: Final = {
 """What is passed on. Left out is what runs the model's program beside the guard, and what a page
 would offer as a tool."""
 _START: Final = (
-    "exec chromium-headless-shell --no-sandbox --disable-dev-shm-usage --disable-gpu "
+    f"exec {_CHROMIUM} --no-sandbox --disable-dev-shm-usage --disable-gpu "
     "--disable-quic --disable-background-networking --disable-component-update --disable-sync "
     "--disable-breakpad --password-store=basic --remote-debugging-pipe --remote-debugging-port=0 "
     "'--proxy-bypass-list=<-loopback>' --force-webrtc-ip-handling-policy=disable_non_proxied_udp "
@@ -150,12 +152,12 @@ class Guard:
 
 
 def _trust(store: Path) -> None:
-    """Let Chromium trust the authorities that commands trust besides the world's. It looks for them
-    in a `store` of NSS, a library of its own, which writes it here. Raises `OSError`."""
+    """Let Chromium trust the authorities that commands trust besides the system's. It looks for
+    them in a `store` of NSS, a library of its own, which writes it here. Raises `OSError`."""
     bundle = Path(os.environ.get("SSL_CERT_FILE") or os.devnull).read_text()
-    world = "".join(Path(each).read_text() for each in SYSTEM_BUNDLES if Path(each).is_file())
-    found = [each for each in re.findall(_CERTIFICATE, bundle) if each not in world]
-    if not found:
+    for system in filter(Path.is_file, map(Path, SYSTEM_BUNDLES)):
+        bundle = bundle.removeprefix(system.read_text().rstrip())
+    if not (found := re.findall(_CERTIFICATE, bundle)):
         return
     store.mkdir(parents=True)
     nss = ctypes.CDLL("libsmime3.so")  # loads the rest of NSS, too
@@ -346,6 +348,8 @@ def main() -> None:
     options = parser.parse_args()
     if not (proxy := os.environ.get("HTTPS_PROXY", "")):
         sys.exit("the browser has no way out: name hosts in its server's egress.allow")
+    if not shutil.which(_CHROMIUM):
+        sys.exit(f"{_CHROMIUM} is not installed here. In containers: {_BUILD}; else from Debian")
     scratch = Path(tempfile.gettempdir(), "browser")
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(mode=0o700)  # fails if a killed browser's cookies could not be removed

@@ -57,7 +57,7 @@ class Draft(NamedTuple):
 
 def preset(given: str) -> Draft:
     """A preset by its name, or by the path of its file: `about`, `settings`, and if wanted `keys`
-    (questions by their names), `why` and `never`. Raises `ConfigError`."""
+    (questions by their names), `why`, `needs` and `never`. Raises `ConfigError`."""
     path = Path(given).expanduser() if given.endswith(".toml") else _OURS / f"{given}.toml"
     check_place(path, ())
     block = given == "-" or (not given.endswith(".toml") and Path(given).is_file())
@@ -69,7 +69,8 @@ def preset(given: str) -> Draft:
     try:
         found = tomllib.loads(text)
         keys = {name: (str(question), "") for name, question in found.get("keys", {}).items()}
-        notes = (found["about"], *(f"{e}: {found[e]}" for e in ("why", "never") if e in found))
+        rest = (f"{each}: {found[each]}" for each in ("why", "needs", "never") if each in found)
+        notes = (found["about"], *rest)
         return Draft(path.stem, found["settings"], keys, notes)
     except (ValueError, KeyError, AttributeError) as error:
         raise ConfigError(

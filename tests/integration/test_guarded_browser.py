@@ -295,15 +295,22 @@ async def test_cookies_are_kept_only_by_name(sites: Sites, another_home: Path) -
 
 
 @pytest.mark.parametrize(
-    ("options", "way_out", "why"),
+    ("options", "way_out", "path", "why"),
     [
-        ((), "", "the browser has no way out"),
-        (("--server", "/bin/true"), "http://127.0.0.1:9", "Playwright's server has ended"),
+        ((), "", "", "the browser has no way out"),
+        ((), "http://127.0.0.1:9", "/none", "runner images build --role shell --with chromium-he"),
+        (("--server", "/bin/true"), "http://127.0.0.1:9", "", "Playwright's server has ended"),
     ],
 )
 async def test_it_says_why_it_does_not_start(
-    tmp_path: Path, options: Sequence[str], way_out: str, why: str
+    tmp_path: Path,
+    options: Sequence[str],
+    way_out: str,
+    path: str,
+    why: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("PATH", path or os.environ["PATH"])
     process = await begun(tmp_path, way_out, *options)
     assert process.stderr
     assert why in (await process.stderr.read()).decode()
