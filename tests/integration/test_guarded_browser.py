@@ -277,7 +277,7 @@ async def test_a_download_arrives(browser: Browser, home: Path) -> None:
     await browser.open(f"{SHOP}/prices", "download")
     said = await browser.click('link "All prices"', "download")
     async with asyncio.timeout(20):
-        while "downloaded: prices.csv" not in said:
+        while f"downloaded: {home / 'downloads/prices.csv'}" not in said:
             said += await browser.call("wait_for", "download", time=0.1)
     assert (home / "downloads/prices.csv").read_text() == "apple,1"
 
