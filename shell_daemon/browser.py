@@ -250,8 +250,13 @@ def _from_server(guard: Guard, line: bytes) -> None:
         tools = {each["name"].removeprefix(_PREFIX): each for each in result["tools"]}
         known = [{**tools[name], "name": name} for name in sorted(_TOOLS & tools.keys())]
         result["tools"] = [*known, _ALLOW]
-    elif "content" in result and (news := guard.news()):
-        result["content"].append({"type": "text", "text": news})
+    elif "content" in result:
+        for part in result["content"]:
+            if "text" in part:  # the first line is what a person sees
+                text = part["text"].removeprefix("### Result\n- ")
+                part["text"] = text.replace("](./", f"]({Path.cwd()}/")
+        if news := guard.news():
+            result["content"].append({"type": "text", "text": news})
     _say(said)
 
 

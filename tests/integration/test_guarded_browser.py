@@ -181,11 +181,16 @@ async def browser(sites: Sites, home: Path) -> AsyncIterator[Browser]:
         yield found
 
 
-async def test_links_are_followed_and_a_screenshot_is_a_picture(browser: Browser) -> None:
+async def test_links_are_followed_and_a_screenshot_is_a_picture(
+    browser: Browser, home: Path
+) -> None:
     assert "Shop" in await browser.open(f"{SHOP}/", "reading")
     assert "Elsewhere" in await browser.click('link "Elsewhere"', "reading")
     assert 'heading "Arrived"' in await browser.call("snapshot", "reading")
-    assert "image" in (await browser.call("take_screenshot", "reading")).splitlines()
+    said, *rest = (await browser.call("take_screenshot", "reading")).splitlines()
+    assert "image" in rest
+    (kept,) = (home / "downloads").glob("*.jpeg")
+    assert said == f"[Screenshot of viewport]({kept})"
 
 
 async def test_tools_that_run_programs_are_not_there(browser: Browser) -> None:

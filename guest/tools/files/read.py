@@ -68,7 +68,7 @@ def read(roots: Roots, arguments: ReadArguments) -> ToolOutput:
         if not encoding:
             kind = document or "unknown binary data"
             data = {"path": location.virtual, "binary": True, "kind": kind, "size_bytes": size}
-            summary = f"binary file: {kind}, {size} bytes"
+            summary = f"{location.virtual}: {kind}, {size} bytes"
             file.seek(0)
             pictures = (file.read(_PICTURE_BYTES),) if kind.endswith(" image") else ()
             material = (location.virtual,)

@@ -437,7 +437,11 @@ def test_sessions_are_found_archived_and_forgotten_by_keyboard(
 
 def test_files_go_in_and_out_and_images_are_shown(new_window: NewWindow, script: Script) -> None:
     name = "<img src=x onerror=alert(1)>.png"
-    script.play(says("Here: ![the dot](/shared/dot.png)"))
+    script.play(
+        says("Here: ![the dot](/shared/dot.png)"),
+        calls("file_read", path="/shared/dot.png"),
+        says("It is a dot."),
+    )
     page = new_window().enter("alice", "#/chat")
     for given in (name, "dot.png"):
         page.locator("form input[type=file]").set_input_files(
@@ -457,6 +461,14 @@ def test_files_go_in_and_out_and_images_are_shown(new_window: NewWindow, script:
     assert str(script.seen[-1].messages).count("'type': 'image_url'") == 2
     page.reload()
     expect(shown).to_have_count(3)
+
+    ask(page, "Look at it again.")
+    expect(answered(page, "It is a dot.")).to_be_visible()
+    page.get_by_role("button", name="dot.png", exact=True).last.press("Enter")
+    large = page.get_by_role("dialog", name="dot.png")
+    expect(large.get_by_role("img", name="dot.png")).to_have_js_property("naturalWidth", 1)
+    page.keyboard.press("Escape")
+    expect(large).to_have_count(0)
 
     page.get_by_role("button", name="Shared files").click()
     files = page.get_by_role("dialog", name="Shared files")

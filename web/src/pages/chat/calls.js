@@ -3,6 +3,7 @@
 import { call as callGateway } from "../../api.js";
 import { CallText, ForeignText } from "../../components/foreign-text.js";
 import { FailureNotice } from "../../components/notices.js";
+import { SharedFile } from "../../components/shared-file.js";
 import { duration, fullTime } from "../../text.js";
 import { html, useEffect, useState } from "../../view.js";
 
@@ -10,16 +11,19 @@ import { html, useEffect, useState } from "../../view.js";
 
 const OWN_ID = /: \[id: [\w-]+\]/; // the receipt has it, as a link
 const TELLING_CHARS = 120;
+const PICTURE = /\/shared\/[^\s()<>"'`]+\.(?:png|jpe?g|gif|webp)\b/i;
 
 /**
- * A call on one line, that unfolds.
+ * A call on one line, that unfolds; below it the picture that its result names.
  *
- * @param {{call: Message, finished: Message | null, over: boolean}} props `over`: the turn has ended
+ * @param {{user: string, call: Message, finished: Message | null, over: boolean}} props `over`: the
+ *   turn has ended
  */
-export function ToolCall({ call, finished, over }) {
+export function ToolCall({ user, call, finished, over }) {
   const failed = finished && !finished.ok;
   const mark = finished ? (failed ? "✗" : "✓") : over ? "–" : "";
   const telling = call.told || "";
+  const [picture] = (finished?.ok && PICTURE.exec(finished.summary || "")) || [];
   const state = finished ? (failed ? "failed" : "done") : over ? "not finished" : "running";
   return html`<details class="call ${state === "failed" ? "bad" : ""}">
     <summary>
@@ -36,7 +40,8 @@ export function ToolCall({ call, finished, over }) {
     ${call.arguments_text && html`<${CallText} text=${call.arguments_text} />`}
     ${finished?.output &&
     html`<p class="muted">Output</p><pre class="output" tabindex="0"><${ForeignText} text=${finished.output} /></pre>`}
-  </details>`;
+  </details>
+  ${picture && html`<${SharedFile} user=${user} path=${picture} />`}`;
 }
 
 /**

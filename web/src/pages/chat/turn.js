@@ -39,7 +39,7 @@ export function TurnView({ user, session, turn, last, onRetry, onEdit }) {
       ${turn.parts.map((part, index) => {
         if (part.kind === "text") return html`<${Markdown} key=${index} text=${part.text} user=${user} />`;
         if (part.kind === "call")
-          return html`<${ToolCall} key=${index} call=${part.call} finished=${part.finished} over=${over} />`;
+          return html`<${ToolCall} key=${index} user=${user} call=${part.call} finished=${part.finished} over=${over} />`;
         if (part.kind === "approval")
           return html`<${Approval} key=${part.approval.approval_id} user=${user} approval=${part.approval}
             decided=${part.decided} over=${over} />`;
