@@ -25,7 +25,7 @@ import grpc
 from wire.boundary import KERNELS, POLICIES, BoundarySpec
 from wire.endpoint import Endpoint
 from wire.errors import Code, WireError
-from wire.network_probe import POLICED_PATIENCE_S, WAYS, Spec, Target, connect
+from wire.network_probe import POLICED_PATIENCE_S, WAYS, Spec, connect
 from wire.status import answered, from_rpc_error
 from wire.text import parsed_json, visible_name
 from wire.transport import was_cancelled
@@ -188,12 +188,8 @@ async def _unproven(
     if "connected" in outcomes.values():
         return []
     why = "none of the forbidden targets answers the runner, so silence proves nothing"
-    return [_failed(guest + PROOF, f"{why}: {', '.join(map(_tried, outcomes.items()))}")]
-
-
-def _tried(outcome: tuple[Target, str]) -> str:
-    target, became = outcome
-    return f"{target.label} {target.address} port {target.port}: {became}".strip()
+    tried = (f"{t.label} {t.address} port {t.port}: {end}".strip() for t, end in outcomes.items())
+    return [_failed(guest + PROOF, f"{why}: {', '.join(tried)}")]
 
 
 @asynccontextmanager

@@ -19,7 +19,7 @@ from runner.egress.configuration import part, without_secrets
 from runner.egress.watcher import EgressWatcher
 from runner.errors import HostError
 from runner.host.launch import EgressLauncher
-from runner.host.supervisor import Adopt, Launch, Policy, Supervisor, disabled
+from runner.host.supervisor import Adopt, Policy, Supervisor, disabled
 from runner.tiers.base import Handle, TierDriver
 from runner.workspace.mounts import SERVED, Role
 
@@ -58,7 +58,7 @@ class Egress:
         self.supervisor = Supervisor(
             self.driver,
             self.label or self.role,
-            self._prepare,
+            lambda: self.launcher.prepare(self.role),
             on_handle=self._record,
             policy=self.policy,
             verify=self._verify,
@@ -168,9 +168,6 @@ class Egress:
     async def _end(self) -> None:
         await self.supervisor.stop()
         await self.configured()
-
-    def _prepare(self) -> Launch:
-        return self.launcher.prepare(self.role)
 
     def _record(self, handle: Handle | None) -> None:
         self._handle = handle

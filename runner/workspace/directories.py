@@ -121,7 +121,7 @@ def check_root(path: Path, *, private: bool) -> None:
     """
     _check_way(path)
     if not os.path.lexists(path):
-        parent = _nearest_existing(path)
+        parent = next(filter(os.path.lexists, path.parents))
         if not parent.is_dir():
             raise _refused(path, f"{parent} is not a directory", "name a directory that can exist")
         if not os.access(parent, os.W_OK | os.X_OK, effective_ids=True):
@@ -284,13 +284,6 @@ def _opened(path: Path) -> AbstractContextManager[int]:
 def _check_way(path: Path) -> None:
     if why := writable_by_others(path.parent):
         raise _refused(path, why, "name a place where only you and root can replace directories")
-
-
-def _nearest_existing(path: Path) -> Path:
-    for parent in path.parents:
-        if os.path.lexists(parent):
-            return parent
-    return Path("/")
 
 
 def _refused(path: Path, why: str, fix: str) -> WorkspaceError:
