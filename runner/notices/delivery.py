@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Final
 
 import grpc
@@ -32,19 +33,16 @@ _SHOWN: Final = 5
 _SHOWN_CHARS: Final = 300
 
 
+@dataclass(repr=False, eq=False)
 class Delivery:
     """The deliveries of one user. `agent` gives the connection to the agent, and `egress` the
     agent's egress as the runner calls it; both raise `WireError` while there is none."""
 
-    def __init__(
-        self,
-        user_id: str,
-        agent: Callable[[], Awaitable[grpc.aio.Channel]],
-        egress: Callable[[], Awaitable[Peer]],
-    ) -> None:
-        self._user_id = user_id
-        self._agent = agent
-        self._egress = egress
+    user_id: str
+    agent: Callable[[], Awaitable[grpc.aio.Channel]]
+    egress: Callable[[], Awaitable[Peer]]
+
+    def __post_init__(self) -> None:
         self._ca_pem = ""
         self._problems: dict[Address, str] = {}
         self._tasks: dict[Address, asyncio.Task[None]] = {}
@@ -84,7 +82,7 @@ class Delivery:
         pause = 0.0
         while True:
             try:
-                agent = GatewayClient(await self._agent(), "host")
+                agent = GatewayClient(await self.agent(), "host")
                 page = await agent.notices(_PAGE, surface=address.surface)
                 if not page.notices:
                     pause = 0.0
@@ -104,13 +102,13 @@ class Delivery:
         """Returns why it was not sent; empty if it was."""
         refused: list[str] = []
         try:
-            egress = await self._egress()
+            egress = await self.egress()
             forwarder = Forwarder(egress.identity)
             place = Endpoint.of_target(egress.endpoint, egress.launch_id)
             forwarder.egress = EgressAddress(place, egress.token, egress.name)
             port = forwarder.open("", "", refused.append)
             try:
-                title = f"Oxydra ({self._user_id}): {what}"
+                title = f"Oxydra ({self.user_id}): {what}"
                 why = await send(address.url, title, text, proxy=port.url, ca_pem=self._ca_pem)
             finally:
                 port.close()
