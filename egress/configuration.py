@@ -23,14 +23,8 @@ from egress.refusals import not_ready
 class Configuration:
     """One configuration. What is decided by it counts until that request or tunnel ends.
 
-    Attributes:
-        tokens: What callers must show, by their role.
-        policies: What they may reach, by their role.
-        upstreams: The servers that the agent may use.
-        contexts: Whom to believe that it is an upstream, by the upstreams' names.
-        credentials: What commands have placeholders of.
-        interception: The hosts whose TLS with commands ends here.
-        outside: The way to everything.
+    `tokens` and `policies` are by the callers' roles, `upstreams` and `contexts`, which say whom to
+    believe that it is one, by their names.
     """
 
     tokens: Mapping[str, str]

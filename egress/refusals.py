@@ -30,7 +30,6 @@ class Refused(Exception):  # noqa: N818 - nothing went wrong
 
     @property
     def headers(self) -> dict[str, str]:
-        """Of the answer."""
         return {**_HEADERS, REFUSED_HEADER: self.code}
 
     @property

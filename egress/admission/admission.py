@@ -128,13 +128,8 @@ class Questions:
 
 @dataclass(eq=False)
 class OutboundRequest:
-    """Something that goes out.
-
-    Attributes:
-        configuration: By which it goes out.
-        upstream: The server of the settings that it is for, if it is for one.
-        addresses: Where its host lies; unknown for an upstream, and behind a proxy.
-        forbidden: Why it may go on no longer; empty if it may.
+    """Something that goes out. The `addresses` of its host are unknown for an upstream, and behind
+    a proxy. `forbidden` says why it may go on no longer; empty if it may.
     """
 
     caller: Caller
@@ -191,16 +186,10 @@ class Admission:
     async def admit(
         self, caller: Caller, attempt: Attempt, *, upstream: Upstream | None = None
     ) -> OutboundRequest:
-        """Return when `attempt` may go out and its beginning is recorded; the caller of this calls
-        `end` then, and awaits nothing before `OutboundRequest.lasting`.
-
-        Args:
-            caller: Who wants it.
-            attempt: What it wants, with the host in its one spelling.
-            upstream: The server of the configuration that it is for. Such a server needs no rule,
-                has no limits, and lies where the operator says.
-
-        Raises `Refused`.
+        """Return when `attempt`, with the host in its one spelling, may go out and its beginning is
+        recorded; the caller of this calls `end` then, and awaits nothing before
+        `OutboundRequest.lasting`. An upstream needs no rule, has no limits, and lies where the
+        operator says. Raises `Refused`.
         """
         try:
             return await self._admit(caller, attempt, upstream)

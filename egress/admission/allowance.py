@@ -94,10 +94,7 @@ class Allowance:
     so that commands cannot use up what the agent needs to reach its model.
 
     Of each role's turns, the last thousand that asked for something are remembered. One role
-    reaches at most ten thousand hosts on one day.
-
-    Args:
-        today: Returns the day in the host's time zone.
+    reaches at most ten thousand hosts on one day. `today` is asked for the day.
     """
 
     def __init__(self, today: Callable[[], date] = zones.today) -> None:
@@ -110,11 +107,8 @@ class Allowance:
     def configure(
         self, limits: egress_pb2.EgressLimits, spent: Iterable[egress_pb2.EgressSpent]
     ) -> None:
-        """Take other limits, at once and for what is under way too.
-
-        Args:
-            limits: 0 is no limit.
-            spent: What hosts took before this process began.
+        """Take other limits, at once and for what is under way too; 0 is none. `spent` is what
+        hosts took before this process began.
         """
         self._limits = limits
         self._spent = tuple(spent)
@@ -124,10 +118,8 @@ class Allowance:
         self._carry_over()
 
     def connect(self, role: str) -> str:
-        """Count a connection that begins, unless it is one too many.
-
-        Returns:
-            Why it is refused; empty if it is not. Only then `disconnect` follows.
+        """Count a connection that begins. Returns why it is refused; empty if it is not. Only then
+        `disconnect` follows.
         """
         most = self._limits.connections
         if most and self._accounts[role].open >= most:
@@ -136,15 +128,10 @@ class Allowance:
         return ""
 
     def disconnect(self, role: str) -> None:
-        """A connection that was counted has ended."""
         self._accounts[role].open -= 1
 
     def admit(self, caller: Caller, host: str) -> str:
-        """Count a request or tunnel, unless it is one too many.
-
-        Returns:
-            Why it is refused; empty if it is not.
-        """
+        """Count a request or tunnel. Returns why it is refused; empty if it is not."""
         self._notice_day()
         hosts = self._accounts[caller.role].hosts
         if host not in hosts and len(hosts) >= _HOSTS_MAX:
@@ -157,11 +144,7 @@ class Allowance:
         return ""
 
     def count(self, caller: Caller, host: str, sent: int, received: int) -> str:
-        """Count bytes of a request or tunnel that was admitted.
-
-        Returns:
-            Why it has to end; empty if it may go on.
-        """
+        """Count bytes of what was admitted. Returns why it has to end; empty if it may go on."""
         self._notice_day()
         limits = self._limits_of(caller, host)
         for limit in limits:

@@ -59,16 +59,9 @@ class Record:
         upstream: str = "",
         address: str = "",
     ) -> "RequestEntry":
-        """Return when the runner has written down what is about to go out, or was refused.
-
-        Args:
-            caller: Who wants it.
-            attempt: What it wants.
-            verdict: The decision; whatever is not allowed is a refusal, and has ended with this.
-            upstream: The name of the server of the configuration that is meant, if one is.
-            address: The address that it goes to, if that is known.
-
-        Raises `NotReady` when it is not written down: then nothing may go out.
+        """Return when the runner has written down what is about to go out, or was refused: whatever
+        is not allowed has ended with this. Raises `NotReady` when it is not written down: then
+        nothing may go out.
         """
         allowed = verdict.decision == "allow"
         host = _told(attempt.host, HOST_CHARS)
@@ -162,13 +155,8 @@ class Record:
 
 @dataclass(eq=False)
 class RequestEntry:
-    """A request or tunnel that is written down. Whoever forwards it counts the bytes and says how
-    it ended.
-
-    Attributes:
-        sent: Bytes that went outside.
-        received: Bytes that came from there.
-        status: Of the answer, where it can be read.
+    """A request or tunnel that is written down. Whoever forwards it counts the bytes, sets the
+    `status` of an answer that can be read, and says how it ended.
     """
 
     id: int

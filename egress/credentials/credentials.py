@@ -18,15 +18,8 @@ _HTTPS: Final = 443
 
 @dataclass(frozen=True)
 class RequestHead:
-    """What precedes the body of a request that is to go out.
-
-    Attributes:
-        scheme: "http" or "https".
-        host: A DNS name in lower case.
-        port: Its port.
-        method: In capitals.
-        target: Path and query, as the client has written them.
-        headers: Names and values, as the client has written them.
+    """What precedes the body of a request that is to go out: the host in lower case, the method in
+    capitals, `target`, which is path and query, and headers as the client has written them.
     """
 
     scheme: str
@@ -39,16 +32,9 @@ class RequestHead:
 
 @dataclass(frozen=True)
 class Credential:
-    """A value for the requests to `hosts` by `methods` (none: all) at its place alone.
-
-    Attributes:
-        name: As the operator calls it.
-        placeholder: What stands for the value.
-        value: The secret; never shown in a repr.
-        hosts: DNS names in lower case, with their ports.
-        methods: In capitals.
-        place: "bearer", "basic", "header" or "query".
-        key: Of the header, in lower case, or of the query's parameter.
+    """A value for the requests to `hosts`, which are in lower case, by `methods` in capitals (none:
+    all), at its `place` alone: "bearer", "basic", "header" or "query". `key` names the header, in
+    lower case, or the query's parameter.
     """
 
     name: str

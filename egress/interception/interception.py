@@ -39,15 +39,9 @@ class Interception:
     async def serve(
         self, transport: asyncio.Transport, host: str, server: Callable[[], asyncio.Protocol]
     ) -> None:
-        """Serve as `host` on a client's connection, until it is closed.
-
-        Args:
-            transport: The connection, on which nothing has come yet of the client's TLS.
-            host: One that is wanted.
-            server: Makes what answers the requests, once the client has begun.
-
-        Raises:
-            OSError: The client does not accept this, or has asked for another name.
+        """Serve as `host` on a connection, on which nothing has come yet of the client's TLS, until
+        it is closed. `server` makes what answers, once the client has begun. Raises `OSError` if it
+        does not accept this, or has asked for another name.
         """
         assert self._authority is not None
         loop = asyncio.get_running_loop()

@@ -85,14 +85,10 @@ class Dialer:
     Where one of a name's addresses may not, nobody connects to any. With a `proxy`, it is the proxy
     that resolves names; only addresses that are written as such are checked then.
 
-    Args:
-        private_networks: Where hosts may lie besides public addresses.
-        name_servers: Whom to ask, as ADDRESS or ADDRESS:PORT; those of /etc/resolv.conf, if there
-            are none. /etc/hosts comes first.
-        context: Whom to believe that they are who they say.
-        proxy: See above.
-        own_addresses: Those of the host, which count as private.
-        runner: What connections to sockets of the runner are made with.
+    In `private_networks` hosts may lie besides public addresses; the `own_addresses` of the host
+    count as private. `name_servers` are ADDRESS or ADDRESS:PORT; those of /etc/resolv.conf, if
+    there are none. /etc/hosts comes first. By `context` the others, and by `runner` the runner's
+    sockets, are believed to be who they say.
     """
 
     def __init__(
@@ -201,13 +197,8 @@ class Dialer:
     def client(
         self, *, checked: bool, pooled: bool, host_socket: str = ""
     ) -> aiohttp.ClientSession:
-        """A client for requests; the caller closes it.
-
-        Args:
-            checked: Whether it goes to the `checked_addresses` only.
-            pooled: Whether connections are kept for later requests.
-            host_socket: A socket of the runner to which everything goes, each request by a
-                connection of its own.
+        """A client for requests; the caller closes it. If `checked`, it goes to `checked_addresses`
+        only; to a `host_socket` of the runner each request goes by a connection of its own.
         """
         if host_socket:
             assert self._runner is not None
@@ -404,7 +395,6 @@ async def _connect(
 
 
 def _words(error: OSError) -> str:
-    """What went wrong, in words."""
     if isinstance(error, TimeoutError):
         return "it does not answer"
     return (os.strerror(error.errno) if error.errno else str(error)) or type(error).__name__

@@ -88,13 +88,8 @@ class RequestTarget:
 
 
 def authority(text: str, port: int) -> tuple[str, int]:
-    """The host, in its one spelling, and the port that are written as `host[:port]`.
-
-    Args:
-        text: What is written.
-        port: If none is written; 0 if one must be.
-
-    Raises `Refused` if it can be read in more than one way.
+    """The host, in its one spelling, and the port that are written as `host[:port]`; `port` if none
+    is, and 0 if one must be. Raises `Refused` if it can be read in more than one way.
     """
     found = _AUTHORITY.fullmatch(text)
     if found is None:

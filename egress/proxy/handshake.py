@@ -73,11 +73,7 @@ class ConnectionHandler(Protocol):
 
 class HandshakeReader(asyncio.Protocol):
     """Reads the beginning of a connection, a whole head at least, in bounded time and space.
-
-    Args:
-        greets: Who is served, as the certificate must say, and whether a line comes before their
-            HTTP.
-        visitor: What follows.
+    `greets` says whose certificates are served, and whether a line comes before their HTTP.
     """
 
     def __init__(self, greets: Mapping[str, bool], visitor: ConnectionHandler) -> None:

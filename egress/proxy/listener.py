@@ -337,7 +337,6 @@ class _Connection:
         self._listener.left(self)
 
     def end(self) -> None:
-        """End the connection."""
         if self._transport is not None:
             self._transport.abort()
 

@@ -37,7 +37,6 @@ class Secrets:
 
     @classmethod
     def of(cls, message: bootstrap_pb2.Secrets) -> Self:
-        """Read the secrets of an envelope."""
         read = {each.name: getattr(message, each.name) for each in fields(cls)}
         maps = {"provider_keys": dict(message.provider_keys), "servers": dict(message.servers)}
         return cls(**{**read, **maps})
@@ -48,7 +47,6 @@ class Secrets:
             yield from [value] if isinstance(value, str) else value.values()
 
     def message(self) -> bootstrap_pb2.Secrets:
-        """The secrets as a message for an envelope."""
         return bootstrap_pb2.Secrets(**vars(self))
 
 

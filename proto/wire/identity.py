@@ -76,7 +76,6 @@ class Identity:
         return cls(**{field.name: getattr(message, field.name) for field in fields(cls)})
 
     def message(self) -> bootstrap_pb2.Identity:
-        """The identity as a message for an envelope."""
         return bootstrap_pb2.Identity(**vars(self))
 
     @classmethod
@@ -94,14 +93,8 @@ class Identity:
 
 @dataclass(frozen=True, repr=False)
 class Peer:
-    """A server as a client knows it.
-
-    Attributes:
-        endpoint: Where it listens.
-        party: The role that its certificate must name.
-        token: What its calls must carry.
-        identity: What the client proves itself with.
-        launch_id: The launch that its certificate must name; empty: it names none.
+    """A server as a client knows it, whose certificate must name `party` and `launch_id` (empty: no
+    launch). With `token` and `identity` the client proves itself.
     """
 
     endpoint: str

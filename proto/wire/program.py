@@ -33,11 +33,8 @@ in the meantime."""
 
 
 class Lease:
-    """Every call of the runner renews it: see `on_call` of `wire.transport.Server`.
-
-    Args:
-        seconds: How long it lasts without a call; None: without end.
-        then: Called once when it is over.
+    """Every call of the runner renews it: see `on_call` of `wire.transport.Server`. `then` is
+    called once when `seconds` have passed without one; None: it never ends.
     """
 
     def __init__(self, seconds: float | None, then: Callable[[], None]) -> None:

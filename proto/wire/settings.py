@@ -155,12 +155,10 @@ _IsAddress: Final = _read_by(lambda value: urlsplit(value).port)
 
 
 def count(low: int, high: int) -> Any:
-    """Whole numbers from `low` to `high`."""
     return Field(strict=True, ge=low, le=high, description=f"a whole number from {low} to {high}")
 
 
 def number(low: float, high: float, unit: str = "") -> Any:
-    """Numbers from `low` to `high`."""
     return Field(
         strict=True,
         ge=low,

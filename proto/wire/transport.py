@@ -269,18 +269,11 @@ class Server:
     the server and removes the socket. `start` replaces an old socket file: its caller holds the
     lock of that place, so no other server uses it.
 
-    With `sealed`, callers without `token` are told to wait (UNAVAILABLE) until `admit` has added
-    another token.
-
-    Args:
-        endpoint: Where to listen.
-        token: What every call must carry.
-        identity: What it proves itself with; only parties of the same authority are heard.
-        serves: The roles among them that it answers.
-        sealed: See above.
-        for_all_uids: Whether a Unix socket may be opened by every uid that reaches it, and not only
-            by this process's own.
-        on_call: Is told who makes a call, of every one that is let in and of health checks.
+    Every call must carry `token`, and come from a party of the same authority as `identity` whose
+    role is one that it `serves`. With `sealed`, callers without `token` are told to wait
+    (UNAVAILABLE) until `admit` has added another token. With `for_all_uids`, every uid that reaches
+    a Unix socket may open it, and not this process's own alone. `on_call` is told who makes a call,
+    of every one that is let in and of health checks.
 
     Raises `WireError` (INVALID_ARGUMENT) for an endpoint that other machines can reach, if the
     identity names no launch.

@@ -102,12 +102,8 @@ def rule(environ: Mapping[str, str], *, files: Path = SYSTEM, local: Path = _LOC
     """The rule of this machine's zone as POSIX writes it, such as `CET-1CEST,M3.5.0,M10.5.0/3`,
     for those who have no files about zones.
 
-    From `TZ`, a rule or a name, else from the machine; empty for another `TZ`, and for no zone.
-
-    Args:
-        environ: The environment of the runner.
-        files: Where the system describes zones; where it does not, the package `tzdata` does.
-        local: The description of the machine's own zone.
+    From `TZ`, a rule or a name, else from the machine, whose own zone `local` describes; empty for
+    another `TZ`, and for no zone. What `files` do not describe, the package `tzdata` does.
     """
     name = environ.get("TZ", "").removeprefix(":")
     if not name:

@@ -52,7 +52,6 @@ class Placeholders(dict[str, str]):
         return self[name]
 
     def environment(self, credentials: Settings) -> dict[str, str]:
-        """The variables of every command."""
         return {each.variable: self[name] for name, each in credentials.items() if each.variable}
 
     def files(self, credentials: Settings) -> dict[str, bytes]:
@@ -306,7 +305,6 @@ def policy(
 
 
 def limits(settings: EgressLimitSettings) -> egress_pb2.EgressLimits:
-    """How much each role may send and receive."""
     return egress_pb2.EgressLimits(
         **{
             name.replace("_mb", "_bytes"): value * MB if name.endswith("_mb") else value

@@ -28,13 +28,9 @@ class Grants:
         return tuple(self._grants[role])
 
     def add(self, role: str, grant: egress_pb2.EgressGrant) -> bool:
-        """Keep a grant, in place of one that says the opposite.
+        """Keep a grant, in place of one that says the opposite; false if it was there already.
 
-        Returns:
-            False if it was there already.
-
-        Raises:
-            HostError: For what is no role, rule or session, or if there are too many grants.
+        Raises `HostError` for what is no role, rule or session, or if there are too many grants.
         """
         grant, opposite = _checked(role, grant), egress_pb2.EgressGrant()
         opposite.CopyFrom(grant)
@@ -56,14 +52,7 @@ class Grants:
         return True
 
     def withdraw(self, role: str, grant: egress_pb2.EgressGrant) -> bool:
-        """Take a grant back.
-
-        Returns:
-            False if there was none.
-
-        Raises:
-            HostError: For what is no role, rule or session.
-        """
+        """Take a grant back; false if there was none. Raises like `add`."""
         grant = _checked(role, grant)
         if grant not in self._grants[role]:
             return False

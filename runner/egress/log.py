@@ -20,23 +20,12 @@ from runner.config.models import Config
 
 @dataclass(frozen=True)
 class Request:
-    """One request, tunnel or refusal.
+    """One request, tunnel or refusal. `number` is its line in the log, and what a cursor means.
 
-    Attributes:
-        number: Its line in the log, and what a cursor means.
-        at: When it began, in RFC 3339, UTC.
-        role: Which guest wanted it, "agent" or "shell".
-        upstream: The name of the server of the configuration that was meant, if one was.
-        path: Without the query; empty where it cannot be read.
-        address: The IP address that it went to.
-        decision: "allowed" or "refused".
-        rule: That decided, as the operator writes it.
-        outcome: Of what was allowed: "running", "done", "cut", "limit", "credential", "refused" or
-            "failed"; of a refusal, "refused".
-        reason: Why it was refused, or ended so.
-        status: Of the answer; 0: there was none, or it cannot be read.
-        sent: Bytes, to the outside.
-        received: Bytes, from there.
+    It began `at` this time, in RFC 3339, UTC. The `path` is without the query, and empty where it
+    cannot be read, as `status` is 0. `decision` is "allowed" or "refused", by this `rule`, as the
+    operator writes it. The `outcome` of what was allowed is "running", "done", "cut", "limit",
+    "credential", "refused" or "failed"; of a refusal, "refused"; the `reason` says why.
     """
 
     number: int
@@ -161,7 +150,6 @@ class Spent:
                 self.add(request.role, request.host, 1, request.sent + request.received)
 
     def add(self, role: str, host: str, requests: int, moved: int) -> None:
-        """Count requests and bytes."""
         self._notice_day()
         if (role, host) not in self._hosts and len(self._hosts) >= HOSTS_MAX:
             return

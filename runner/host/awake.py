@@ -168,12 +168,9 @@ def _prepare(config: Config) -> None:
 
 @dataclass(eq=False)
 class Waker:
-    """Starts stopped users' hosts in time for what is due, soonest first.
-
-    Args:
-        name: One of those that wake.
-        load: The settings as they are now.
-        start: Starts a user's host, which ends by itself. Blocks; raises `WireError`.
+    """Starts stopped users' hosts in time for what is due, soonest first. `name` is one of those
+    that wake; `load` gives the settings as they are now; `start` starts a user's host, which ends
+    by itself. It blocks, and raises `WireError`.
     """
 
     name: str

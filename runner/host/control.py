@@ -94,13 +94,7 @@ for _method in _METHODS.values():
 
 class ControlServer:
     """Serves control on `runtime.socket`. What a caller needs lies in private files beside it: the
-    token, and an identity, with which the agent's gateway hears it too.
-
-    Args:
-        runtime: Where the socket and these files are.
-        host: What is controlled.
-        identity: What the server proves itself with.
-        callers: What commands prove themselves with.
+    token, and the identity `callers`, with which the agent's gateway hears it too.
     """
 
     def __init__(

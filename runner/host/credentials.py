@@ -54,12 +54,7 @@ class Credentials:
     def listed(
         self, agent: AgentSettings, states: Mapping[str, gateway_pb2.ModelProvider]
     ) -> list[control_pb2.Credential]:
-        """Where each provider's key is from.
-
-        Args:
-            agent: The settings, which may say where keys are.
-            states: How the providers do, as far as a running agent tells.
-        """
+        """Where each provider's key is from. `states` say how they do, as far as an agent tells."""
         found = []
         for provider in PROVIDERS:
             credential = control_pb2.Credential(provider=provider)

@@ -194,7 +194,6 @@ class Guests:
         return [*found, *await self.tools.statuses()]
 
     def restarts(self) -> dict[str, int]:
-        """How often each guest was started again."""
         return {role: each.restarts for role, each in self._supervisors().items()}
 
     @property

@@ -355,7 +355,6 @@ class Supervisor:
         return min(self._policy.backoff_max, doubled)
 
     async def _bring_up(self) -> None:
-        """Start the guest and wait until it answers."""
         self._note("starting")
         self._launch = launch = self.prepare()
         if self.adopt is not None and (found := await self.adopt(launch)) is not None:
@@ -385,7 +384,6 @@ class Supervisor:
         return launch
 
     async def _until_ready(self, launch: Launch) -> None:
-        """Wait until the guest answers."""
         assert self._handle is not None
         ended = asyncio.create_task(self.driver.wait(self._handle))
         try:
@@ -477,7 +475,6 @@ class Supervisor:
         return meaning_of_end(self.role, code, self._output(), when)
 
     def _output(self) -> str:
-        """What this launch has logged."""
         assert self._launch is not None
         spec = self._launch.spec
         return read_from(spec.log_path, spec.home, self._log_offset)

@@ -52,8 +52,7 @@ def save_images(
     """Write the images of `roles` into one tar file, which `docker load` reads too.
 
     An existing file is replaced only when the new one is complete; nobody else can read or change
-    it. Raises `TierError`
-    (FAILED_PRECONDITION) if an image is missing.
+    it. Raises `TierError` (FAILED_PRECONDITION) if an image is missing.
     """
     wanted = [look_up(engine, images, role) for role in roles]
     if missing := [each for each in wanted if each.image_id is None]:

@@ -66,15 +66,9 @@ _NO_CHAT: Final = re.compile(
 
 @dataclass(frozen=True)
 class Model:
-    """A model that a server has.
-
-    Attributes:
-        name: What requests call it.
-        tools: Whether it can call tools; None if the server does not say.
-        loaded: Whether it is in memory already.
-        size_bytes: How large its file is; 0 if the server does not say.
-        runs_at: The other host where it runs; empty if it runs where the server does.
-        chats: Whether it answers messages. One for embeddings does not.
+    """A model that a server has: whether it can call tools (None if the server does not say), is in
+    memory already and answers messages, the size of its file (0: not said), and the other host
+    where it runs; empty if it runs where the server does.
     """
 
     name: str
@@ -93,14 +87,10 @@ class Model:
 class Server:
     """A server that has answered, or a provider.
 
-    Attributes:
-        provider: Its name in the table of providers.
-        program: What it is, for people: "Ollama 0.32", "vLLM", or a host.
-        base_url: The address for settings.
-        models: What it lists.
-        account: The other account of this machine that runs it; empty for the own one, or if that
-            cannot be seen.
-        is_foreign: Whether that account is a person's, who can read what is sent there.
+    `provider` is its name in the table of providers, `program` what it is, for people: "Ollama
+    0.32", "vLLM", or a host. `account` is the other account of this machine that runs it; empty for
+    the own one, or if that cannot be seen. With `is_foreign` it is a person's, who can read what is
+    sent there.
     """
 
     provider: str
@@ -146,17 +136,12 @@ async def server_at(
     """The server at `address`, or the `provider` at its own one, with its models.
 
     An address may lack the scheme and the path. A key goes over plain HTTP only to this machine, or
-    where the address says so. A provider without a list is not asked, and has no models.
+    where the address says so. A provider without a list is not asked, and has no models. Without a
+    `provider` it is whatever answers at `address`.
 
-    Args:
-        address: Empty for the provider's own.
-        key: Empty for a server without one.
-        provider: Its name in the table; empty for whatever answers at `address`.
-
-    Raises:
-        WireError: INVALID_ARGUMENT for what is no address or no key, FAILED_PRECONDITION for a key
-            that is missing or refused, NOT_FOUND for a server that lists no models, UNAVAILABLE if
-            nothing answers. The details are the server's own words, without the key.
+    Raises `WireError`: INVALID_ARGUMENT for what is no address or no key, FAILED_PRECONDITION for a
+    key that is missing or refused, NOT_FOUND for a server that lists no models, UNAVAILABLE if
+    nothing answers. The details are the server's own words, without the key.
     """
     row = PROVIDERS[provider or COMPATIBLE]
     who = f"provider {provider!r}" if provider else "the server"

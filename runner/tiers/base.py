@@ -330,11 +330,8 @@ class TierDriver(Protocol):
 
         A guest that ends before it has read its envelope counts as started; `inspect` tells. A
         guest outlives the driver and the runner, unless it watches its standard input, which ends
-        with the runner. Cancelling ends what was begun.
-
-        Raises:
-            TierError: It cannot be started (command missing, log not writable, role unsupported);
-                then nothing of it is left.
+        with the runner. Cancelling ends what was begun. Raises `TierError` if it cannot be started
+        (command missing, log not writable, role unsupported); then nothing of it is left.
         """
 
     async def inspect(self, handle: Handle) -> Inspection:

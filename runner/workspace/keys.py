@@ -78,17 +78,9 @@ def store_key(provider: str, base_url: str, key: str, user_id: str = "") -> dict
     """Store a typed key of `provider` for one address; it survives the host and the machine's end.
 
     It goes to the system's keyring where one answers, else to a file of this account, which nobody
-    else can read.
-
-    Args:
-        base_url: As the settings have it; empty for the provider's own address.
-        user_id: Whose settings name the key; empty for the general ones.
-
-    Returns:
-        The setting of `[agent]` that finds the key, to be put in the place of all `KEY_SETTINGS`.
-
-    Raises:
-        ConfigError: What was typed cannot be a key, or cannot be stored.
+    else can read. Without a `user_id` the general settings name it. Returns the setting of
+    `[agent]` that finds it, to be put in the place of all `KEY_SETTINGS`. Raises `ConfigError` if
+    what was typed cannot be a key, or cannot be stored.
     """
     key = usable_key(key.strip(), "what was typed", "type the key alone, on one line")
     agent = AgentSettings.model_construct(provider=provider, base_url=base_url)

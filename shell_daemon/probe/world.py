@@ -65,7 +65,6 @@ class World:
 
     @cached_property
     def status(self) -> dict[str, str]:
-        """The fields of /proc/self/status."""
         return fields(self.text("self/status"))
 
     @cached_property
@@ -74,7 +73,6 @@ class World:
 
     @cached_property
     def pids(self) -> list[int]:
-        """The ids of the visible processes."""
         return sorted(int(entry.name) for entry in os.scandir(self.proc) if entry.name.isdigit())
 
     @cached_property

@@ -23,12 +23,9 @@ UNREADABLE: Final = (
 
 @dataclass(frozen=True)
 class Attempt:
-    """Somebody wants to reach a host. In a tunnel nobody can read method and path.
-
-    Args:
-        altered: What in the request makes some servers take it for one with another method or
-            path; empty if nothing does. No rule that has to see them allows such a request, and
-            each denies it.
+    """Somebody wants to reach a host. In a tunnel nobody can read method and path. `altered` is
+    what makes some servers take a request for one with another method or path; empty if nothing
+    does. No rule that has to see them allows such a request, and each denies it.
     """
 
     scheme: Scheme
@@ -41,13 +38,9 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What becomes of an attempt.
-
-    Args:
-        decision: Whether it may go out, or somebody is asked first.
-        rule: That decided, as the operator writes it; empty if none did.
-        reason: Why not, or on whose word, as a part of a sentence.
-        asks_for: The rule that a yes would add: `scheme://host[:port]` or `preset NAME`.
+    """What becomes of an attempt: by which `rule`, as the operator writes it, if by one; why not,
+    or on whose word, as a part of a sentence; and the rule that a yes would add:
+    `scheme://host[:port]` or `preset NAME`.
     """
 
     decision: Literal["allow", "ask", "deny"]

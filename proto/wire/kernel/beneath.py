@@ -33,22 +33,10 @@ class Beneath(Protocol):
     """Opens paths relative to a root."""
 
     def open(self, root: int, path: str, flags: int, mode: int = 0o600) -> int:
-        """Open `path` beneath the directory `root`.
+        """Open the relative `path` beneath the open directory `root`, as `os.open` does.
 
-        Args:
-            root: A descriptor of the directory.
-            path: A relative path.
-            flags: As for `os.open`.
-            mode: As for `os.open`.
-
-        Returns:
-            A descriptor, which the caller closes.
-
-        Raises:
-            PathEscapeError: The path, or a symlink on it, leaves the root; every symlink with an
-                absolute target does.
-            OSError: As `os.open` raises it.
-            ValueError: The path holds NUL.
+        Raises `PathEscapeError` if the path, or a symlink on it, leaves the root, as every symlink
+        with an absolute target does, and `ValueError` if it holds NUL.
         """
 
 

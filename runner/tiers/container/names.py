@@ -50,12 +50,10 @@ class ObjectNames:
 
     @property
     def labels(self) -> dict[str, str]:
-        """The labels of every container and network of this place."""
         return {LABEL_USER: self.user_id, LABEL_WORKSPACE: self.digest}
 
     @property
     def filters(self) -> dict[str, list[str]]:
-        """The filters for the engine's lists."""
         return {"label": [f"{name}={value}" for name, value in self.labels.items()]}
 
     def require_own(self, kind: str, name: str, labels: Mapping[str, str] | None) -> None:

@@ -38,7 +38,6 @@ _ROUTES: Final = Path("/proc/net/route")
 
 
 def network_name(place: ObjectNames) -> str:
-    """The name of the user's network."""
     return f"{place.prefix}-outbound"
 
 
