@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from wire.disk import whole_file
+from wire.disk import store
 from wire.errors import Code
 from wire.text import parsed_json
 from wire.zones import zone
@@ -263,6 +263,5 @@ class Grants:
     def _keep(self, grants: Sequence[Grant], sealed: Sequence[str]) -> None:
         if self._file is not None:
             known = {"grants": [asdict(each) for each in grants], "sealed": [*sealed]}
-            with whole_file(self._file) as file:
-                file.write(json.dumps(known).encode())
+            store(self._file, json.dumps(known))
         self._grants, self._sealed = [*grants], [*sealed]

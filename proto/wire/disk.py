@@ -44,9 +44,9 @@ def whole_file(path: Path | str, directory: int | None = None) -> Iterator[Binar
         raise
 
 
-def store(path: Path | str, content: str | bytes, directory: int | None = None) -> None:
+def store(path: Path, content: str | bytes) -> None:
     """Let `path` be a file with this content, as `whole_file` makes it."""
-    with whole_file(path, directory) as file:
+    with whole_file(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 

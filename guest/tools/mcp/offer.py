@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from wire.disk import whole_file
+from wire.disk import store
 from wire.text import parsed_json
 
 from guest.tools.mcp.schema import both
@@ -54,8 +54,7 @@ class ApprovedTools:
         return found if isinstance(found, dict) else {}
 
     def _write(self, known: Mapping[str, Mapping[str, str]]) -> None:
-        with whole_file(self._file) as file:
-            file.write(json.dumps(known, indent=1).encode())
+        store(self._file, json.dumps(known, indent=1))
 
 
 NAME_MAX: Final = 64
