@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
@@ -82,6 +82,7 @@ _FIXED_WHILE_RUNNING: Final = (
 )
 
 
+@dataclass(repr=False, eq=False)
 class Host:
     """The host of one user, in this process. An async context manager; `stop` is idempotent.
 
@@ -91,38 +92,27 @@ class Host:
     arguments are for tests and tools.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        user_id: str,
-        *,
-        reload: Callable[[], Config] | None = None,
-        driver: TierDriver | None = None,
-        policy: Policy | None = None,
-        environ: Mapping[str, str] | None = None,
-        working_directory: Path | None = None,
-        agent_command: tuple[str, ...] = AGENT_COMMAND,
-        opened: Mapping[str, ProjectSettings] | None = None,
-        passing: bool = False,
-        woken: bool = False,
-    ) -> None:
-        self.user_id = user_id
+    config: Config
+    user_id: str
+    _: KW_ONLY
+    reload: Callable[[], Config] | None = None
+    driver: TierDriver | None = None
+    policy: Policy | None = None
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    working_directory: Path = field(default_factory=Path.cwd)
+    agent_command: tuple[str, ...] = AGENT_COMMAND
+    opened: Mapping[str, ProjectSettings] = field(default_factory=dict)
+    """The projects that a person has opened, until this host ends."""
+    passing: bool = False
+    woken: bool = False
+
+    def __post_init__(self) -> None:
         self.notices: list[str] = []
         self._of_settings: list[str] = []
         self._of_projects: list[str] = []
         self._checked: tuple[Project, ...] = ()
-        self._passing, self._woken = passing, woken
-        self.opened = dict(opened or {})
-        """The projects that a person has opened, until this host ends."""
         self._closed: frozenset[str] = frozenset()
         """The names of those of the settings that a person has closed."""
-        self.config = config
-        self._reload = reload
-        self._driver = driver
-        self._policy = policy
-        self._environ = os.environ if environ is None else environ
-        self._working_directory = working_directory or Path.cwd()
-        self._agent_command = agent_command
         self._stack: AsyncExitStack | None = None
         self._starting: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
@@ -277,8 +267,8 @@ class Host:
         if self._starting is not None:
             raise HostError(Code.FAILED_PRECONDITION, "the host is still starting")
         async with self._restart_lock:
-            if self._reload is not None or self.workspace.projects or self.opened:
-                await self._take_up(self._reload() if self._reload is not None else self.config)
+            if self.reload is not None or self.workspace.projects or self.opened:
+                await self._take_up(self.reload() if self.reload is not None else self.config)
                 await self._loopback.serve(self._launchers.egress.handed)
                 await self._note(self.config.for_user(self.user_id))
             for egress in self._guests.egress:
@@ -319,7 +309,7 @@ class Host:
 
     async def _with_opened(
         self,
-        opened: dict[str, ProjectSettings],
+        opened: Mapping[str, ProjectSettings],
         closed: frozenset[str],
         required: Collection[str] = (),
     ) -> None:
@@ -366,8 +356,8 @@ class Host:
         old ones stay.
         """
         async with self._restart_lock:
-            if self._reload is not None:
-                settings = self._reload().for_user(self.user_id)
+            if self.reload is not None:
+                settings = self.reload().for_user(self.user_id)
                 self._launchers.take_egress(settings)
                 await self._loopback.serve(self._launchers.egress.handed)
                 own = self.config.for_user(self.user_id)
@@ -407,7 +397,7 @@ class Host:
             try:
                 await egress.reconfigure()
                 await agent.set_memory_token()
-                self._environ = {**self._environ, launcher.memory.auth_token_env: auth_token}
+                self.environ = {**self.environ, launcher.memory.auth_token_env: auth_token}
                 launcher.secrets = replace(launcher.secrets, memory_token=auth_token)
             finally:
                 egress.launcher.memory_next = ""
@@ -447,7 +437,7 @@ class Host:
         agent = self.config.for_user(self.user_id).agent
         keys = self._credentials.keys(agent)
         async with self._restart_lock:
-            await asyncio.to_thread(launcher.take_keys, self._environ, keys)
+            await asyncio.to_thread(launcher.take_keys, self.environ, keys)
             await self._loopback.serve(self._launchers.egress.handed)
         taken = await self._guests.egress.agents.reconfigure()
         try:
@@ -470,7 +460,7 @@ class Host:
 
     async def _start_parts(self, stack: AsyncExitStack) -> None:
         config = self.config
-        driver = self._driver or driver_for(config)
+        driver = self.driver or driver_for(config)
         self._capabilities = driver.capabilities
         self.tier = self._capabilities.tier
         self._outlived = self._capabilities.placement.lasting
@@ -482,8 +472,8 @@ class Host:
         home = EmbedderHome.locate(config, self._runtime.base)
         self._embedder: SharedEmbedder = driver.embedder(
             home, self.user_id, self._embedder_moved
-        ) or Embedder(home, driver.beside, environ=self._environ)
-        boundary = driver.boundary(self.user_id, self._environ) or LocalBoundary(
+        ) or Embedder(home, driver.beside, environ=self.environ)
+        boundary = driver.boundary(self.user_id, self.environ) or LocalBoundary(
             driver,
             self.workspace,
             runtime=self._runtime.base,
@@ -493,7 +483,7 @@ class Host:
         check_servers(config, self.user_id)
         stack.push_async_callback(self._end, "connections of the tier", driver.close)
         self.notices += await driver.check()
-        if (wrong := self._environ.get("TZ", "").strip(":")) and not zones.rule(self._environ):
+        if (wrong := self.environ.get("TZ", "").strip(":")) and not zones.rule(self.environ):
             self.notices.append(f"TZ is {wrong[:40]!r}, not {zones.ACCEPTED}: it counts as UTC")
         self._judge = driver.notices
         await self._note(config.for_user(self.user_id))
@@ -502,12 +492,12 @@ class Host:
         check_free_space(self._runtime.base)
 
         self._runtime.create()
-        if self._woken:
+        if self.woken:
             self._talking = stack.enter_context(
                 descriptor(self._runtime.talking, os.O_RDWR | os.O_CREAT)
             )
         stack.enter_context(host_lock(self._runtime.lock))
-        if self._woken:
+        if self.woken:
             self._runtime.stays.unlink(missing_ok=True)
             if awake.Due.load(config, self.user_id) is None:
                 raise HostError(Code.FAILED_PRECONDITION, "nothing is due, or the user was removed")
@@ -553,7 +543,7 @@ class Host:
             egress_watchers=egress_watchers,
             tool_watcher=self._tool_watcher,
             handover=self._handover,
-            policy=self._policy,
+            policy=self.policy,
         )
         agent, egress = self._guests.agent.channel, self._guests.way_out
         self._delivery = Delivery(self.user_id, agent, egress)
@@ -580,7 +570,7 @@ class Host:
         if not self.no_shell:
             self.notices += quarantine_excess(self.workspace)
         memory, database = self._launchers.agent.memory, self._launchers.agent.db_path
-        old = self._working_directory, self.user_id
+        old = self.working_directory, self.user_id
         if memory.db_path == "auto" and (notice := adopt_old_database(database, *old)):
             log.warning("%s", notice)
             self.notices.append(notice)
@@ -610,7 +600,7 @@ class Host:
         pause = partial(asyncio.sleep, awake.LOOK_S)
         while True:
             await awake.until_idle(self._due, pause, partial(datetime.now, UTC))
-            ends = self._woken and not self._runtime.stays.exists()
+            ends = self.woken and not self._runtime.stays.exists()
             if ends and locks.take(self._talking):
                 log.info("nothing is due soon, and nobody uses the agent")
                 self.request_stop()
@@ -635,10 +625,10 @@ class Host:
             with packages("telemetry", "[telemetry]"):
                 from runner.telemetry import Telemetry  # imports opentelemetry
             self._telemetry = Telemetry(
-                self.config.telemetry, self.user_id, self.tier, environ=self._environ
+                self.config.telemetry, self.user_id, self.tier, environ=self.environ
             )
             stack.push_async_callback(self._end, "telemetry", self._telemetry.close)
-        keep = partial(keep_rules, self.config, self.user_id, self._environ)
+        keep = partial(keep_rules, self.config, self.user_id, self.environ)
         watcher = CallRecorder(
             audit,
             self._telemetry,
@@ -665,15 +655,15 @@ class Host:
             self.workspace,
             self._capabilities,
             self._handover.authority,
-            environ=self._environ,
+            environ=self.environ,
             keys=self._credentials.keys(config.for_user(self.user_id).agent),
-            agent_command=self._agent_command,
-            passing=self._passing,
+            agent_command=self.agent_command,
+            passing=self.passing,
         )
 
     async def _note(self, settings: UserSettings) -> None:
         """Put what there is to know of these settings in the place of what there was before."""
-        found = await asyncio.to_thread(self._judge, settings, self.user_id, self._environ)
+        found = await asyncio.to_thread(self._judge, settings, self.user_id, self.environ)
         found += [f"{why}: {SMALL_BUDGET}" for why in settings.agent.small_budgets]
         if settings.egress.host_loopback and not self.workspace.here:
             found.append("egress.host_loopback has no effect: guests are not on this machine")
@@ -694,7 +684,7 @@ class Host:
         if self.workspace.here:
             confined = Role.AGENT in self._capabilities.own_files
             guest = self.workspace.owner.ids if confined else (os.geteuid(), os.getegid())
-            around = Surroundings.of(config, self._environ, self._runtime.base)
+            around = Surroundings.of(config, self.environ, self._runtime.base)
             opening = partial(open_all, mounts_below=not confined, required=required)
             found, told = await asyncio.to_thread(opening, wanted, around, guest, self._mapped)
         elif required:
