@@ -58,10 +58,10 @@ class Configuration:
         credentials = Credentials.of(message.credentials)
         dialer = Dialer(
             networks(message.private_networks),
-            message.name_servers,
+            tuple(message.name_servers),
             context,
             _proxy(message),
-            message.own_addresses,
+            tuple(message.own_addresses),
             runner,
         )
         return cls(

@@ -6,6 +6,7 @@ import fcntl
 import os
 import socket
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import KW_ONLY, dataclass
 
 from wire.disk import held
 from wire.v1 import shell_pb2
@@ -24,34 +25,27 @@ _NEVER_BEGUN = 128 + 15
 """The exit code of a command that was cancelled before it started, as after SIGTERM."""
 
 
+@dataclass(eq=False)
 class Execution:
     """A command as callers see it. It always gets an `exit`, even if it could not be run."""
 
-    def __init__(
-        self,
-        fingerprint: bytes,
-        timeout: float | None,
-        settings: Settings,
-        *,
-        open_stdin: bool,
-        background: bool = False,
-    ) -> None:
-        self.fingerprint = fingerprint
+    fingerprint: bytes
+    timeout: float | None
+    settings: Settings
+    _: KW_ONLY
+    open_stdin: bool
+    background: bool = False
+
+    def __post_init__(self) -> None:
         self.exit: shell_pb2.ExecExit | None = None
         self.ended = asyncio.Event()
-        self._timeout = timeout
-        self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
-        kept = (
-            RingFile(settings.ring_bytes, settings.tmp)
-            if background
-            else RingBuffer(settings.buffer_bytes)
-        )
+        memory, disk = self.settings.buffer_bytes, (self.settings.ring_bytes, self.settings.tmp)
+        kept = RingFile(*disk) if self.background else RingBuffer(memory)
         self.stdout = OutputStream(kept, self._notify)
-        self.stderr = OutputStream(RingBuffer(settings.buffer_bytes), self._notify)
-        self._background = background
-        self.stdin = InputStream() if open_stdin else None
+        self.stderr = OutputStream(RingBuffer(memory), self._notify)
+        self.stdin = InputStream() if self.open_stdin else None
         self._readers = 0
         self._unattended: asyncio.TimerHandle | None = None
         self._process: Process | None = None
@@ -79,15 +73,15 @@ class Execution:
         try:
             with self._connected(program, stdin) as streams:
                 self._process = await processes.spawn(
-                    program, environment, [directory, *streams], grace=self._settings.grace
+                    program, environment, [directory, *streams], grace=self.settings.grace
                 )
         except OSError as error:
             self.fail(f"cannot start the command: {error.strerror}")
             return
         if self._cancelled or self._stopped:
             self._process.end()
-        if self._timeout is not None:
-            self._timer = self._loop.call_later(self._timeout, self._time_out)
+        if self.timeout is not None:
+            self._timer = self._loop.call_later(self.timeout, self._time_out)
         self._attend()
         exited = await self._process.exited
         if self._timer is not None:
@@ -97,9 +91,9 @@ class Execution:
 
     def extend(self, seconds: float) -> None:
         """Give it more time; nothing changes for what has ended or may take any time."""
-        if self._timeout is None or self.exit is not None:
+        if self.timeout is None or self.exit is not None:
             return
-        self._timeout += seconds
+        self.timeout += seconds
         if self._timer is not None:
             self._timer.cancel()
             self._timer = self._loop.call_at(self._timer.when() + seconds, self._time_out)
@@ -164,7 +158,7 @@ class Execution:
         return shell_pb2.ReadExecReply(output=chunk, total=self.stdout.total, exit=self.exit)
 
     def _say(self, why: str) -> None:
-        told = self.stdout if self._background else self.stderr
+        told = self.stdout if self.background else self.stderr
         told.add(f"oxydra: {why}\n".encode())
 
     @contextlib.contextmanager
@@ -178,7 +172,7 @@ class Execution:
                 given = _readable(stdin) if program.file else self._fed(stdin)
             ends = [closing.enter_context(held(given))]
             for stream in (self.stdout, self.stderr):
-                if self._background and stream is self.stderr:
+                if self.background and stream is self.stderr:
                     ends.append(ends[-1])
                     continue
                 descriptor, write = os.pipe() if program.file else _socket_pair()
@@ -202,7 +196,7 @@ class Execution:
             self._unattended.cancel()
             self._unattended = None
         if self.stdin is not None and self.exit is None and not self._readers:
-            self._unattended = self._loop.call_later(self._settings.unattended, self.cancel)
+            self._unattended = self._loop.call_later(self.settings.unattended, self.cancel)
 
     def _fed(self, data: bytes) -> int:
         """A socket from which a probe reads `data`, and which no command can open."""

@@ -79,6 +79,7 @@ class _Question:
     waiting: int = 0
 
 
+@dataclass(repr=False, eq=False)
 class Dialer:
     """Connects to hosts whose every address may be connected to.
 
@@ -91,21 +92,14 @@ class Dialer:
     sockets, are believed to be who they say.
     """
 
-    def __init__(
-        self,
-        private_networks: Sequence[Network],
-        name_servers: Sequence[str],
-        context: ssl.SSLContext,
-        proxy: Proxy | None = None,
-        own_addresses: Sequence[str] = (),
-        runner: ssl.SSLContext | None = None,
-    ) -> None:
-        self._runner = runner
-        self.context = context
-        self.proxy = proxy
-        self._private = tuple(private_networks)
-        self._own = tuple(own_addresses)
-        self._name_servers = tuple(name_servers)
+    private_networks: Sequence[Network]
+    name_servers: Sequence[str]
+    context: ssl.SSLContext
+    proxy: Proxy | None = None
+    own_addresses: Sequence[str] = ()
+    runner: ssl.SSLContext | None = None
+
+    def __post_init__(self) -> None:
         self._resolver: DNSResolver | None = None
         self._asked: dict[str, _Question] = {}
         self._fresh: dict[str, tuple[float, tuple[str, ...]]] = {}
@@ -125,7 +119,7 @@ class Dialer:
     def check(self, host: str, addresses: Iterable[str]) -> None:
         """Raises `Refused` if one of a host's addresses may not be connected to."""
         for address in addresses:
-            if why := refusal(address, self._private, self._own):
+            if why := refusal(address, self.private_networks, self.own_addresses):
                 shown = host if address == host else f"{host} is {address}, and"
                 if why.endswith(PRIVATE):
                     why += "; egress.private_networks can name its network"
@@ -160,7 +154,7 @@ class Dialer:
 
         if self._resolver is None:
             # Not `lookups`: pycares frees that text before it is read.
-            self._resolver = aiodns.DNSResolver(self._name_servers or None, timeout=2, tries=_TRIES)
+            self._resolver = aiodns.DNSResolver(self.name_servers or None, timeout=2, tries=_TRIES)
         try:
             async with asyncio.timeout(RESOLVE_S):
                 answer = await self._resolver.getaddrinfo(host, type=socket.SOCK_STREAM)
@@ -201,8 +195,8 @@ class Dialer:
         only; to a `host_socket` of the runner each request goes by a connection of its own.
         """
         if host_socket:
-            assert self._runner is not None
-            return _session(_HostConnector(host_socket, self._runner))
+            assert self.runner is not None
+            return _session(_HostConnector(host_socket, self.runner))
         resolver = _Resolver(_checked if checked and self.proxy is None else self.lookup)
         lasting = {"keepalive_timeout": POOLED_S} if pooled else {"force_close": True}
         connector = _Connector(resolver=resolver, limit=0, use_dns_cache=False, **lasting)

@@ -11,7 +11,7 @@ import json
 import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
@@ -69,6 +69,7 @@ class _Open:
     began: float
 
 
+@dataclass(repr=False, eq=False)
 class EgressWatcher(GuestWatcher):
     """Records what one egress guest of a user lets out and refuses.
 
@@ -78,26 +79,20 @@ class EgressWatcher(GuestWatcher):
     and the day's count. What a `tool` guest sends is recorded under its name.
     """
 
-    def __init__(
-        self,
-        audit: AuditLog,
-        ask: Ask,
-        granted: Callable[[str, pb.EgressGrant], None],
-        traffic: "Telemetry | None" = None,
-        *,
-        roles: Collection[str] = _ROLES,
-        renewed: Callable[[pb.EgressRenewed], None] = lambda _: None,
-        beside: "EgressWatcher | None" = None,
-        tool: str = "",
-    ) -> None:
-        super().__init__(audit, "egress", BURST, PER_SECOND)
-        self._ask = ask
-        self._granted = granted
-        self._traffic = traffic
-        self._roles = roles
-        self._renewed = renewed
-        self._tool = tool
-        self._spent: Spent = beside._spent if beside is not None else Spent(audit.place)
+    audit: AuditLog
+    ask: Ask
+    granted: Callable[[str, pb.EgressGrant], None]
+    traffic: "Telemetry | None" = None
+    _: KW_ONLY
+    roles: Collection[str] = _ROLES
+    renewed: Callable[[pb.EgressRenewed], None] = lambda _: None
+    beside: "EgressWatcher | None" = None
+    tool: str = ""
+
+    def __post_init__(self) -> None:
+        super().__init__(self.audit, "egress", BURST, PER_SECOND)
+        beside = self.beside
+        self._spent: Spent = beside._spent if beside is not None else Spent(self.audit.place)
         self._before = self._today()
         self._open: dict[int, _Open] = {}
         self._questions: dict[int, asyncio.Task[None]] = {}
@@ -110,7 +105,7 @@ class EgressWatcher(GuestWatcher):
         self._before = self._today()
 
     def _today(self) -> list[pb.EgressSpent]:
-        roles = {self._tool or role: role for role in self._roles}
+        roles = {self.tool or role: role for role in self.roles}
         found = [each for each in self._spent.today() if each.role in roles]
         for each in found:
             each.role = roles[each.role]
@@ -155,7 +150,7 @@ class EgressWatcher(GuestWatcher):
                     case "ended":
                         self._ended(event.ended)
                     case "renewed":
-                        self._renewed(event.renewed)
+                        self.renewed(event.renewed)
                     case "question":
                         self._put(event.question, write)
                     case "withdrawn":
@@ -169,8 +164,8 @@ class EgressWatcher(GuestWatcher):
     def _begun(self, begun: pb.EgressBegun) -> pb.EgressReply:
         if begun.id in self._open or len(self._open) >= OPEN_MAX:
             return _unrecorded(begun.id, "egress reports more requests than it can have")
-        checked = _checked(begun, self._roles)
-        checked.role = self._tool or checked.role
+        checked = _checked(begun, self.roles)
+        checked.role = self.tool or checked.role
         try:
             number = self._audit.note("egress", **_fields(checked))
         except HostError as error:
@@ -178,8 +173,8 @@ class EgressWatcher(GuestWatcher):
         if checked.decision == "allowed":
             self._open[begun.id] = _Open(number, checked.role, checked.host, time.monotonic())
             self._spent.add(checked.role, checked.host, 1, 0)
-        if self._traffic is not None:
-            self._traffic.left(checked.role, checked.decision)
+        if self.traffic is not None:
+            self.traffic.left(checked.role, checked.decision)
         checked.id = number  # several guests count their requests
         self._tell(pb.EgressEvent(begun=checked))
         return pb.EgressReply(recorded=begun.id)
@@ -215,8 +210,8 @@ class EgressWatcher(GuestWatcher):
         fields |= {name: value for name, value in told.items() if value}
         self._note("egress-end", **fields, duration_ms=ended.duration_ms)
         self._spent.add(begun.role, begun.host, 0, ended.sent + ended.received)
-        if self._traffic is not None:
-            self._traffic.moved(begun.role, ended.sent, ended.received)
+        if self.traffic is not None:
+            self.traffic.moved(begun.role, ended.sent, ended.received)
         self._tell(pb.EgressEvent(ended=ended))
 
     def _tell(self, event: pb.EgressEvent) -> None:
@@ -240,17 +235,17 @@ class EgressWatcher(GuestWatcher):
 
     async def _answer(self, question: pb.EgressQuestion) -> pb.EgressAnswer:
         answer = pb.EgressAnswer(question=question.id)
-        asks = question.role in self._roles and not self._tool
+        asks = question.role in self.roles and not self.tool
         if (request := _request(question)) is None or not asks:
             answer.reason = "the question cannot be put: it names no host"
         elif len(self._questions) > QUESTIONS_MAX:
             answer.reason = f"{QUESTIONS_MAX} questions are open already"
         else:
             try:
-                reply = await self._ask(request)
+                reply = await self.ask(request)
                 if reply.approved:
                     grant = pb.EgressGrant(rule=question.rule, session_id=question.session_id)
-                    self._granted(question.role, grant)
+                    self.granted(question.role, grant)
             except WireError as error:
                 answer.reason = f"nobody could be asked: {visible_name(error.brief[:_TEXT_CHARS])}"
             else:
