@@ -8,16 +8,15 @@ import stat
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from wire.errors import Code
 from wire.logs import JsonFormatter
 from wire.text import parsed_json
 
-from runner.errors import WorkspaceError
+from runner.errors import WorkspaceError, file_errors
 from runner.workspace.beneath import clear_in, directory_beneath
 
 if TYPE_CHECKING:
@@ -41,17 +40,10 @@ def open_for_append(path: Path, home: Path) -> int:
     from there leads over no link. Raises `WorkspaceError` if `path` is not a plain file or not
     writable.
     """
-    try:
-        with directory_beneath(home, path.parent) as directory:
-            if (_length(directory, path.name) or 0) > ROTATE_BYTES:
-                _rotate(directory, path)
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | _SAFE
-            fd = os.open(path.name, flags, 0o600, dir_fd=directory)
-    except OSError as error:
-        raise _unusable(path, error.strerror or str(error)) from None
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise _unusable(path, "it is not a plain file")
+    with _usable(path), directory_beneath(home, path.parent) as directory:
+        if (_length(directory, path.name) or 0) > ROTATE_BYTES:
+            _rotate(directory, path)
+        fd = _opened(path.name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, directory)
     os.set_blocking(fd, True)
     return fd
 
@@ -151,16 +143,17 @@ def printable(text: str) -> str:
 
 
 def _open_for_reading(path: Path, home: Path) -> int | None:
-    try:
-        with directory_beneath(home, path.parent) as directory:
-            fd = os.open(path.name, os.O_RDONLY | _SAFE, dir_fd=directory)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise _unusable(path, error.strerror or str(error)) from None
+    below = directory_beneath(home, path.parent)
+    with _usable(path), suppress(FileNotFoundError), below as directory:
+        return _opened(path.name, os.O_RDONLY, directory)
+    return None
+
+
+def _opened(name: str, flags: int, directory: int) -> int:
+    fd = os.open(name, flags | _SAFE, 0o600, dir_fd=directory)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise _unusable(path, "it is not a plain file")
+        raise OSError("it is not a plain file")
     return fd
 
 
@@ -180,13 +173,9 @@ def _rotate(directory: int, path: Path) -> None:
             os.rename(newer, older, src_dir_fd=directory, dst_dir_fd=directory)
 
 
-def _unusable(path: Path, why: str) -> WorkspaceError:
-    return WorkspaceError(
-        Code.FAILED_PRECONDITION,
-        f"cannot use the log {path}",
-        details=why,
-        resolution=f"move {path} away; a new one is created",
-    )
+def _usable(path: Path) -> AbstractContextManager[None]:
+    fix = f"move {path} away; a new one is created"
+    return file_errors(f"cannot use the log {path}", fix, kind=WorkspaceError)
 
 
 @contextmanager

@@ -10,9 +10,9 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -52,18 +52,17 @@ class DiskGuard:
     description when a disk is short of bytes or inodes. No command starts until there is room.
     """
 
-    roots: Iterable[Path]
+    roots: Sequence[Path]
     reserve: int
     busy: Callable[[], bool]
     on_shortage: Callable[[str], None]
 
     def __post_init__(self) -> None:
-        self._roots = tuple(self.roots)
         self._timer: asyncio.TimerHandle | None = None
 
     def shortage(self) -> str:
         """Which disk is short of what; empty if all have room."""
-        for root in self._roots:
+        for root in self.roots:
             disk = os.statvfs(root)
             reserve = min(self.reserve, disk.f_blocks * disk.f_frsize // SHARE)
             if (free := disk.f_bavail * disk.f_frsize) < reserve:
@@ -88,7 +87,7 @@ class DiskGuard:
     def _culprit(self) -> str:
         """The largest of the first files that are found, by name."""
         largest, size, looked_at = "", 0, 0
-        waiting = list(self._roots)
+        waiting = list(self.roots)
         while waiting and looked_at < _LOOKED_AT_MAX:
             with suppress(OSError), os.scandir(waiting.pop(0)) as entries:
                 for entry in itertools.islice(entries, _LOOKED_AT_MAX - looked_at):
@@ -205,10 +204,9 @@ class MemoryGuard:
     busy: Callable[[], bool]
     on_excess: Callable[[str], None]
     on_lost: Callable[[], None]
-    memory: Memory | None = None
+    memory: Memory = field(default_factory=Memory)
 
     def __post_init__(self) -> None:
-        self._memory = self.memory or Memory()
         self._watching: asyncio.Task[None] | None = None
         self._count_again = 0.0
         self._exceeded = False
@@ -216,7 +214,7 @@ class MemoryGuard:
 
     def shortage(self) -> str:
         """What the machine is short of; empty if it is not."""
-        total, available = self._memory.machine()
+        total, available = self.memory.machine()
         if available >= (reserve := min(_RESERVE, total // SHARE)):
             return ""
         kept = f"{reserve / _MIB:.1f} MiB are kept"
@@ -268,7 +266,7 @@ class MemoryGuard:
         """Look at what is left when commands were ended and none runs."""
         if self._exceeded and not self.busy():
             self._exceeded = False
-            if self._memory.at_most() > self.limit * _LEFT_MOST:
+            if self.memory.at_most() > self.limit * _LEFT_MOST:
                 self._lose()
 
     def _lose(self) -> None:
@@ -280,9 +278,9 @@ class MemoryGuard:
         if found := self.shortage():
             return found
         begun = time.monotonic()
-        if self._memory.at_most() <= self.limit or begun < self._count_again:
+        if self.memory.at_most() <= self.limit or begun < self._count_again:
             return ""
-        counting = asyncio.create_task(asyncio.to_thread(self._memory.exactly))
+        counting = asyncio.create_task(asyncio.to_thread(self.memory.exactly))
         while not counting.done():
             await asyncio.wait([counting], timeout=_PERIOD_S)
             if found := self.shortage():
