@@ -23,8 +23,8 @@ from egress.refusals import not_ready
 class Configuration:
     """One configuration. What is decided by it counts until that request or tunnel ends.
 
-    `tokens` and `policies` are by the callers' roles, `upstreams` and `contexts`, which say whom to
-    believe that it is one, by their names.
+    `tokens` and `policies` are by the callers' roles. `contexts` say, by the name of an upstream,
+    whom to believe that it is that one.
     """
 
     tokens: Mapping[str, str]

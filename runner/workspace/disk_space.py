@@ -63,9 +63,7 @@ def file_system_kind(path: Path, mounts: Sequence[tuple[str, str]] | None = None
 
 def existing(path: Path) -> Path:
     """`path` or its nearest existing parent."""
-    while not path.exists() and path != path.parent:
-        path = path.parent
-    return path
+    return next(each for each in (path, *path.parents) if each.exists())
 
 
 ROOM_BYTES: Final = 512 * 1024
