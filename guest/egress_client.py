@@ -87,7 +87,6 @@ class EgressClient:
 
     @property
     def place(self) -> Endpoint:
-        """Where it listens."""
         return Endpoint.of_target(self.peer.endpoint, self.peer.launch_id)
 
     def move(self, peer: Peer) -> None:
@@ -97,7 +96,6 @@ class EgressClient:
         vars(self).pop("tls", None)
 
     def headers(self) -> dict[str, str]:
-        """What every request must carry."""
         session_id, turn_id = _on_behalf_of.get()
         return {
             "oxydra-token": self.peer.token,

@@ -169,7 +169,6 @@ def fault_of(arguments: Any) -> str:
 
 
 def without_arguments(call: ToolCallPart[Any]) -> ToolCallPart[Any]:
-    """The call without its arguments, which cannot be kept."""
     return replace(call, args={_OMITTED: "these arguments were not kept"})
 
 

@@ -41,12 +41,10 @@ SUB_AGENT: Final = "sub-agent "
 
 
 def by_turn(events: Iterable[Event]) -> list[list[Event]]:
-    """Group `events`, which are in order, by turn."""
     return [list(group) for _, group in itertools.groupby(events, key=lambda e: e.turn_id)]
 
 
 def attachments_in(event: Event) -> list[str]:
-    """The paths of the files that a user's message points to."""
     paths = _marked(event, ATTACHMENTS)
     return [str(path) for path in paths] if isinstance(paths, list) else []
 

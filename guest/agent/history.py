@@ -253,7 +253,6 @@ def _material(found: ModelResponse | ToolReturnPart[Any]) -> list[str]:
 
 
 def to_payload(message: ModelMessage) -> str:
-    """Encode `message` as an event's payload."""
     if isinstance(message, ModelResponse):
         kept = [part for part in message.parts if isinstance(part, _WRITTEN["assistant"])]
         message = replace(message, parts=[*map(_storable_part, kept)])

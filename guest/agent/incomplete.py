@@ -127,7 +127,6 @@ def reason_of(response: ModelResponse, provider: str) -> Reason | None:
 def outcome(
     reason: Reason, provider: str, model: str, so_far: pb.TurnCompleted
 ) -> pb.TurnIncomplete:
-    """How a turn ends whose answer is incomplete."""
     message, resolution = _TOLD[reason]
     return pb.TurnIncomplete(
         reason=reason,

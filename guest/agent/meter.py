@@ -212,7 +212,6 @@ class Bill:
 
     @property
     def cached_tokens(self) -> int:
-        """The input tokens that providers had in their caches."""
         return sum(amount.cached_tokens for amount in self._account.amounts.values())
 
     def counting(self, kind: Kind) -> "Counting":

@@ -65,7 +65,6 @@ class Thinking:
         yield from self._plain(text[:certain])
 
     def finish(self) -> Iterator[tuple[Kind, str]]:
-        """The rest, once the answer has ended."""
         waiting, self._waiting = self._waiting, ""
         yield from self._plain(waiting)
         unsure, self._unsure = self._unsure, None
@@ -144,7 +143,6 @@ class Reading:
         return self._shown(self._thinking.add(text))
 
     def finish(self) -> str:
-        """What may be shown once the answer has ended."""
         return self._shown(self._thinking.finish())
 
     def _shown(self, pieces: Iterable[tuple[Kind, str]]) -> str:

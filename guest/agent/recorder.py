@@ -353,7 +353,6 @@ class Run:
         await self.emit(pb.Notice(text=sentence))
 
     async def not_shown(self, path: str, why: str) -> None:
-        """Tell the watcher that the model is not shown an attachment."""
         text = f"{path} is not shown to the model: {why}"
         await self.emit(pb.Notice(text=text, attachment=path))
 
@@ -393,7 +392,6 @@ class Run:
 
     @property
     def has_person(self) -> bool:
-        """Whether a person can be asked."""
         return self.approve is not None
 
     async def allows(self, tool: Tool, arguments: Mapping[str, Any]) -> bool:
@@ -552,7 +550,6 @@ def _result(text: str, *, is_error: bool = False) -> ToolResult:
 
 
 def _finished(call_id: str, tool: str, result: ToolResult) -> pb.ToolCallFinished:
-    """The event that reports a call's outcome."""
     return pb.ToolCallFinished(
         call_id=call_id,
         tool=tool,

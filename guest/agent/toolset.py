@@ -43,11 +43,9 @@ class _Toolset(AbstractToolset[Run]):
     """Tools whose calls are made with the arguments as the model wrote them."""
 
     def definitions(self, turn: Run) -> Iterable[ToolDefinition]:
-        """The tools that are offered to a turn now."""
         raise NotImplementedError
 
     async def run(self, turn: Run, call_id: str, name: str, arguments: Any) -> ToolResult:
-        """Run one call of a tool."""
         raise NotImplementedError
 
     async def get_tools(self, ctx: RunContext[Run]) -> dict[str, ToolsetTool[Run]]:

@@ -89,7 +89,6 @@ def load(source: Source) -> SentenceBackend:
 
 
 def load_cross_encoder(source: Source) -> CrossEncoder:
-    """Like `load`."""
     return _loaded(
         source, RERANKING, lambda library: CrossEncoder(_open(library.CrossEncoder, source))
     )

@@ -206,7 +206,6 @@ def _line(field: str, value: str, maximum: int, length: Callable[[str, str, int]
 
 
 def tags(field: str, values: Sequence[str]) -> None:
-    """Check the tags of a note, or to search by."""
     if len(values) > TAGS_MAX:
         raise _bad(field, f"{len(values)} are over the maximum of {TAGS_MAX}")
     for value in values:

@@ -559,7 +559,6 @@ class User:
 
     @classmethod
     def of(cls, namespace: str) -> "User":
-        """The owner of a namespace."""
         return cls(namespace.partition(":")[2])
 
     @property

@@ -147,7 +147,6 @@ class Outbox:
         return _notices(await self._database.execute(sql, which))
 
     async def unread(self) -> int:
-        """How many the person has not read."""
         result = await self._database.execute(_UNREAD, (self._user_id,))
         return cast(int, result.rows[0][0])
 

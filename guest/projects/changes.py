@@ -90,7 +90,6 @@ class Changes:
         self._failed = ""
 
     def start(self) -> None:
-        """Begin the first look."""
         if self._trees:
             self._look_behind()
 
@@ -394,7 +393,6 @@ def visible_line(line: str) -> str:
 
 
 def counted(before: bytes, after: bytes, *, matched: bool = True) -> Lines:
-    """How many lines were added and removed."""
     if b"\0" in before or b"\0" in after:
         return Lines(binary=True)
     first, then = before.splitlines(), after.splitlines()

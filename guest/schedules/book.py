@@ -135,7 +135,6 @@ class ScheduleBook:
         return await self.scheduler.run_now(await self.find(named))
 
     async def runs(self, named: str, limit: int, before: str = "") -> list[Slot]:
-        """What became of the slots of a schedule, newest first."""
         schedule = await self.find(named)
         return await self._store.runs(schedule.schedule_id, limit, before)
 

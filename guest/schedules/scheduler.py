@@ -289,7 +289,6 @@ class Scheduler:
         return True
 
     async def _claim(self, schedule: Schedule, slot: Slot, following: datetime | None) -> bool:
-        """Claim a slot, and begin its run."""
         try:
             claimed = await self.schedules.claim(slot, schedule, following)
         except ChangeUnknownError:

@@ -44,7 +44,6 @@ class Clock:
             self._limit.reschedule(None)
 
     def go_on(self) -> None:
-        """See `stop`."""
         self._stops -= 1
         if not self._stops and not self.expired:
             self._limit.reschedule(asyncio.get_running_loop().time() + self._left)

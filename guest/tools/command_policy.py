@@ -52,7 +52,6 @@ class Glob:
         self._is_open = pattern.endswith("*")
 
     def matches(self, text: str) -> bool:
-        """Whether the pattern matches the whole of `text`."""
         if self._whole.match(text):
             return True
         return self._bare and self._whole.match(f"{text} ") is not None

@@ -276,7 +276,6 @@ def _whole_items(
 
 
 def _only_list(data: Any) -> list[Any] | None:
-    """The only list in `data`, or None."""
     values = data.values() if isinstance(data, dict) else (data,)
     lists = [value for value in values if isinstance(value, list)]
     return lists[0] if len(lists) == 1 else None

@@ -157,7 +157,6 @@ _REFUSED: Final = (400, 422, 500)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, and what has caused it."""
     for _ in range(_CHAIN_MAX):
         if error is None:
             return

@@ -94,7 +94,6 @@ class View:
 
 
 def view_of(messages: Sequence[ModelMessage], offered: Iterable[str]) -> View:
-    """The view of a conversation that pydantic-ai gives to a model."""
     view = View("", (), None, frozenset(offered))
     attached: tuple[str, ...] = ()
     calls: dict[str, ToolCallPart] = {}

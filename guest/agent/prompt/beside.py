@@ -53,7 +53,6 @@ def with_beside(message: ModelRequest, beside: str) -> ModelRequest:
 
 
 def without_beside(message: ModelMessage) -> ModelMessage:
-    """An earlier message without what stood beside it."""
     if not isinstance(message, ModelRequest):
         return message
     parts = [part for part in message.parts if part is message.parts[-1] or not is_beside(part)]

@@ -237,7 +237,6 @@ class Turns:
         return self._find(turn_id) is not None
 
     def is_followed(self, turn_id: str) -> bool:
-        """Whether anybody follows a turn now."""
         turn = self._find(turn_id)
         return turn is not None and turn.events.followers > 0
 

@@ -139,8 +139,6 @@ class NewEvent:
 
 
 class Conversations:
-    """One user's conversations."""
-
     def __init__(
         self, database: Database, vectors: VectorStore, indexer: Indexer, user: User
     ) -> None:
@@ -224,7 +222,6 @@ class Conversations:
         return [Event(*cast("tuple[Any, ...]", row)) for row in result.rows]
 
     async def working_for(self, session_id: str) -> Sequence[str]:
-        """The sessions that work for this one."""
         result = await self._database.execute(_CHILDREN, (session_id, self._user.id))
         return [cast(str, row[0]) for row in result.rows]
 

@@ -147,7 +147,6 @@ class Indexer:
         return passages
 
     def retry(self) -> None:
-        """Retry now what failed."""
         self._answered.set()
 
     def _on_answer(self) -> None:

@@ -69,7 +69,6 @@ class Quota:
 
 
 def used_of(result: Result) -> Used:
-    """Read the result of the query `USED`."""
     return Used(*cast("tuple[int, int]", result.rows[0])) if result.rows else Used()
 
 

@@ -50,8 +50,6 @@ def of_change(
 
 
 class Receipts:
-    """The stored receipts of one user."""
-
     def __init__(self, database: Database, user: User) -> None:
         self._database = database
         self._namespace = user.notes

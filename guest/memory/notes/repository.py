@@ -722,7 +722,6 @@ class NoteRepository:
         )
 
     async def count_recall(self, note_ids: Sequence[str]) -> None:
-        """Record that the notes were recalled now."""
         recalled = (now(), self.namespace, to_json(note_ids))
         await apply(self._database, Statement(_RECALLED, recalled))
 

@@ -21,8 +21,6 @@ log = logging.getLogger(__name__)
 
 
 class ReplicaSearch(Search):
-    """A search of a `Replica`."""
-
     def __init__(
         self,
         replica: Replica,

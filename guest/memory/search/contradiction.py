@@ -117,7 +117,6 @@ class Reading:
 
 
 def read(text: str) -> Reading:
-    """Take a text apart."""
     clauses = [_tokens(clause) for clause in _CLAUSES.split(text)]
     tokens = [token for clause in clauses for token in clause]
     words = set(tokens)

@@ -72,8 +72,6 @@ Row = tuple[Value, ...]
 
 @dataclass(frozen=True)
 class Statement:
-    """One SQL statement and its positional arguments."""
-
     sql: str
     args: Sequence[Value] = ()
 

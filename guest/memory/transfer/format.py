@@ -232,8 +232,6 @@ class SessionLine(_Part):
 
 
 class EventLine(_Part):
-    """One event of a session."""
-
     kind: Literal["event"] = "event"
     session_id: Id
     sequence: Number

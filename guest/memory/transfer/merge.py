@@ -102,7 +102,6 @@ class Stored:
         self._user = user
 
     async def notes(self, lines: Sequence[NoteLine | HistoryLine]) -> StoredNotes:
-        """What is stored about the notes of `lines`."""
         notes = [line for line in lines if isinstance(line, NoteLine)]
         ids = {line.note_id for line in lines}
         numbers = [(line.note_id, each.version) for line in lines for each in line.history]
@@ -130,7 +129,6 @@ class Stored:
         )
 
     async def conversations(self, lines: Sequence[SessionLine | EventLine]) -> StoredConversations:
-        """What is stored about the sessions and events of `lines`."""
         user, ids = self._user.id, json.dumps(sorted({line.session_id for line in lines}))
         numbers = [
             (line.session_id, line.sequence) for line in lines if isinstance(line, EventLine)

@@ -99,7 +99,6 @@ async def copy_user(
 
 
 async def vectors_of(database: Database, user: User) -> int:
-    """The number of the user's passages that have a vector."""
     return cast(int, (await database.execute(_VECTORS, user.namespaces)).rows[0][0])
 
 

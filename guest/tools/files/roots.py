@@ -247,7 +247,6 @@ class Roots:
 
     @contextmanager
     def directory(self, location: Location) -> Iterator[int]:
-        """An existing directory, opened for listing."""
         try:
             with self._opened(location, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
                 yield descriptor

@@ -358,7 +358,6 @@ def _at_egress(name: str, url: str, below: str = "") -> str:
 
 
 def first_of(error: BaseException) -> BaseException:
-    """The error, or the first one of a group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

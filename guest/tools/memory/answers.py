@@ -101,7 +101,6 @@ def marks(entries: Iterable[Hit | Note]) -> tuple[str, ...]:
 
 
 def material_of(entries: Iterable[Hit | Note]) -> tuple[str, ...]:
-    """The sources of material among the entries."""
     return tuple(dict.fromkeys(source(each) for each in entries if _origin(each).material))
 
 
@@ -238,7 +237,6 @@ _ASKED_BY: Final[dict[str, AskedBy]] = {"agent": "model", "automatic": "runtime"
 
 
 def asked_by(context: ToolContext) -> AskedBy:
-    """Who asked for a change made in `context`."""
     return _ASKED_BY[context.actor]
 
 
@@ -251,7 +249,6 @@ def receipt(
     searchable: Literal["", "semantic", "keyword"] = "",
     reason: str = "",
 ) -> tuple[Receipt, ...]:
-    """The receipt of a change made in `context`."""
     asked = asked_by(context)
     return (Receipt(action, "done", note_id, version, searchable, True, asked, reason),)
 

@@ -336,7 +336,6 @@ class _MemoryTools:
 
 
 def _unchanged(note: Note) -> ToolOutput:
-    """The answer to an update that would change nothing."""
     message = f"Unchanged, it says this already: [id: {note.note_id}]"
     data = {"note_id": note.note_id, "version": note.version, "message": message}
     return ToolOutput(data=data, summary=message)

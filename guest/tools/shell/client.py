@@ -261,7 +261,6 @@ class ShellClient:
         return "ready"
 
     def program(self) -> Program:
-        """A program to be started and spoken to."""
         return Program(self._connection)
 
     async def run(self, command: Command, pause: Pause | None = None) -> Ended:
