@@ -169,11 +169,7 @@ class Memory:
 
         The previous text is kept as a version. Of concurrent updates the last one wins, unless
         `expected_version` names the version to replace. A superseded note becomes current again.
-
-        Raises:
-            NoteNotFound: There is no such note.
-            StaleVersion: The note is not at `expected_version`.
-            MemoryFull: The quota does not allow it.
+        Raises `NoteNotFound`, `StaleVersion` and `MemoryFull`.
         """
         draft = Draft(
             *(text, tags, origin, note_id, expected_version, details),

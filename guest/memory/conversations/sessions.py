@@ -262,10 +262,7 @@ class SessionAdmin:
         Other notes saved in it stay, and what its requests to models took, without the session's
         id. The removal is verified. After any other error than those below, the session cannot be
         found any more; the rest is removed with the next forgotten session, or at the next start.
-
-        Raises:
-            SessionNotFound: The user has no such session.
-            SessionBusy: A turn is running in it.
+        Raises `SessionNotFound`, and `SessionBusy` while a turn runs in it.
         """
         await self.conversations.get(session_id)
         self.in_use.check(session_id)

@@ -123,11 +123,8 @@ class NoteHistory:
         first version deletes the note for good, which needs `may_forget`. An undo works in a
         full memory, too.
 
-        Raises:
-            NoteNotFound: There is no such note.
-            StaleVersion: The note is not at the expected version.
-            UndoRefused: There is nothing to undo.
-            StorageError: The store failed.
+        Raises `NoteNotFound`, `StaleVersion`, `StorageError`, and `UndoRefused` where there is
+        nothing to undo.
         """
         for _ in range(RETRIES):
             note = await self._notes.get(note_id)
