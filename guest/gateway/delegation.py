@@ -77,6 +77,8 @@ class Delegation:
         self._work = work
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._following = Background()
+        self.close: Final = self._following.stop
+        """What is not told yet is told at the next start."""
 
     def serve(
         self,
@@ -88,10 +90,6 @@ class Delegation:
         self._turns, self._outbox, self._start = turns, outbox, start
         turns.late = self.late
         self._following.begin(self._tell())  # of what was running when the agent was killed
-
-    async def close(self) -> None:
-        """Stop following; what is not told yet is told at the next start. Idempotent."""
-        await self._following.stop()
 
     def tool(self) -> Tool:
         return Tool(

@@ -60,12 +60,13 @@ class ScheduleBook:
     Methods raise `GuestError` INVALID_ARGUMENT, with the name of the field and what is accepted.
     """
 
+    agent: Agent
+
     def __init__(self, scheduler: Scheduler, offered: Callable[[], Collection[str]]) -> None:
         self.scheduler: Final = scheduler
         self._store = scheduler.schedules
         self.find: Final = self._store.find
         self._offered = offered
-        self.agent: Agent | None = None
 
     async def create(
         self,
@@ -90,15 +91,13 @@ class ScheduleBook:
         name = wanted.get("name") or shortened(wanted["instructions"], NAME_MAX_CHARS - 1)
         wanted = {"time_zone": zones.AUTO, **wanted, "name": name}
         made = self._changed(blank, wanted)
-        if self.agent is not None:
-            made = replace(made, seen=await self.agent.admit(made, allow))
+        made = replace(made, seen=await self.agent.admit(made, allow))
         made = await self._store.create(made, self.scheduler.now)
-        if self.agent is not None:
-            try:
-                await self.agent.allow(made, allow, channel)
-            except WireError:
-                await self._store.delete(made.schedule_id)
-                raise
+        try:
+            await self.agent.allow(made, allow, channel)
+        except WireError:
+            await self._store.delete(made.schedule_id)
+            raise
         self.scheduler.wake()
         return made
 
@@ -110,7 +109,7 @@ class ScheduleBook:
         after = self._changed(before, wanted)
         if after.instructions != before.instructions:
             after = replace(after, made_by=made_by, material=tuple(material))
-        if self.agent is not None and {"condition", "model", "project"} & wanted.keys():
+        if {"condition", "model", "project"} & wanted.keys():
             seen = await self.agent.admit(after, ())
             if after.condition != before.condition:
                 after = replace(after, seen=seen)
@@ -122,8 +121,7 @@ class ScheduleBook:
         """Delete a schedule; a run that is on goes on."""
         schedule = await self._store.find(named)
         await self._store.delete(schedule.schedule_id)
-        if self.agent is not None:
-            self.agent.forget(schedule.schedule_id)
+        self.agent.forget(schedule.schedule_id)
         self.scheduler.wake()
         return schedule
 

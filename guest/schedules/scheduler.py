@@ -145,6 +145,8 @@ class Scheduler:
         self._waiting: set[str] = set()
         self._changed = asyncio.Event()
         self._background = Background()
+        self.stop = self._background.stop
+        """No more runs begin; those that are on end with their turns."""
         self._last: datetime | None = None
         self._recovered: datetime | None = None
         self._wakes_at: datetime | None = None
@@ -159,10 +161,6 @@ class Scheduler:
 
     def start(self) -> None:
         self._background.begin(self._loop())
-
-    async def stop(self) -> None:
-        """Begin no more runs. Those that are on end with their turns."""
-        await self._background.stop()
 
     async def finish(self) -> None:
         """Wait until the runs that are on are written."""

@@ -130,7 +130,8 @@ def parts_of(source: Source, room: int) -> list[str]:
     if not source.name:
         return [text[:room]]
     pieces = list(_pieces(text, room - _HEADING_CHARS))
-    name = f"From {_short(source.name)}"
+    name = shortened(re.sub(r"\s+", " ", source.name), _HEADING_CHARS // 2 - 1)
+    name = f"From {name}"
     if len(pieces) == 1:
         return [f"{name}:\n\n{pieces[0]}"]
     return [
@@ -146,10 +147,6 @@ def _pieces(text: str, room: int) -> Iterator[str]:
         text = text[cut:].strip()
     if text:
         yield text
-
-
-def _short(name: str) -> str:
-    return shortened(re.sub(r"\s+", " ", name), _HEADING_CHARS // 2 - 1)
 
 
 _TOOLS: Final = {"memory_save": 4000, "remember": 2000, "write_memory": 4000}

@@ -105,9 +105,8 @@ def lines_of(
         "next_offset": found.last + 1 if found.more else None,
         "size_bytes": size,
     }
-    return ToolOutput(
-        data, _notes(found), _summary(arguments.offset, found), material=(location.virtual,)
-    )
+    summary = f"lines {arguments.offset}-{found.last}" if found.last else "empty file"
+    return ToolOutput(data, _notes(found), summary, material=(location.virtual,))
 
 
 def _lines(file: BinaryIO, first: int, limit: int) -> _Range:
@@ -176,7 +175,3 @@ def _notes(found: _Range) -> tuple[str, ...]:
     if "\N{REPLACEMENT CHARACTER}" in _text(found.content):
         notes.append("bytes that are not UTF-8 are shown as \N{REPLACEMENT CHARACTER}")
     return tuple(notes)
-
-
-def _summary(first: int, found: _Range) -> str:
-    return f"lines {first}-{found.last}" if found.last else "empty file"

@@ -102,10 +102,8 @@ class BackgroundCommands:
         self._load_at = 0.0
         self._lock = asyncio.Lock()
         self._following = Background()
-
-    async def close(self) -> None:
-        """Stop watching them; they run on while the shell guest does."""
-        await self._following.stop()
+        self.close = self._following.stop
+        """They run on while the shell guest does."""
 
     async def start(self, context: ToolContext, command: Command, source: str) -> int:
         """Start `command` for the session, and return its id there. Raises `ToolError`."""
