@@ -93,7 +93,7 @@ class ToolGuests:
             return launchers.agent.seen(guest.link)
 
     async def reconfigure(self) -> None:
-        """Have the ways out of all take up what may leave now. Raises the first failure."""
+        """Have the ways out of all take up what may leave now; a guest that does not is ended."""
         await each_of(*map(self._reconfigured, [*self._running]))
 
     async def _reconfigured(self, name: str) -> None:
@@ -101,7 +101,10 @@ class ToolGuests:
             guest, launchers = self._running.get(name), self.launchers().tools.get(name)
             if guest is not None and guest.wanted and launchers is not None:
                 guest.egress.take(launchers[1])
-                await guest.egress.reconfigure()
+                try:
+                    await guest.egress.reconfigure()
+                except WireError:
+                    self.leave(name)  # its server has it started anew, with what counts now
 
     def leave(self, name: str) -> None:
         """Begin to end a guest, if it runs."""

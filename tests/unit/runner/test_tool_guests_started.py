@@ -47,6 +47,8 @@ class Part:
 
     async def reconfigure(self) -> None:
         self.reconfigured += 1
+        if self.fails is not None:
+            raise self.fails
 
 
 class Made:
@@ -154,6 +156,19 @@ async def test_those_that_run_take_up_what_may_leave_now(world: World) -> None:
     await world.guests.reconfigure()
     ways = [each.egress for each in world.made]
     assert [(way.taken, way.reconfigured) for way in ways] == [("b", 1), (None, 0)]
+
+
+async def test_one_that_does_not_take_it_is_ended_and_keeps_no_other_one_from_it(
+    world: World,
+) -> None:
+    for name in ("ab", "cd"):
+        await world.guests.bring(name)
+    hanging, other = world.made
+    hanging.egress.fails = TierError(Code.UNAVAILABLE, "no answer")
+    await world.guests.reconfigure()
+    assert other.egress.reconfigured == 1
+    await world.guests.bring("ab")
+    assert [each.supervisor.stops for each in world.made] == [1, 0, 0]
 
 
 async def test_a_server_without_a_guest_gets_none(world: World) -> None:
