@@ -10,7 +10,7 @@ import logging
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -39,12 +39,11 @@ PER_SECOND: Final = 200
 """Events of one guest: as many at once, and so many more each second."""
 OPEN_MAX: Final = 5_000
 BRINGING_MAX: Final = 64
-_ASKING: Final = ("guest", "proposal")
 _ABOUT_CHARS: Final = 300
 _NOTES_MAX: Final = 64
 _DURATION_MAX_MS: Final = 2**31
 _Write = Callable[[pb.CallReportReply], Awaitable[None]]
-Guests = Callable[[pb.ToolGuestWanted], Awaitable[pb.CallReportReply | None]]
+Answers = Mapping[str, Callable[[Any], Awaitable[pb.CallReportReply | None]]]
 _ID: Final = re.compile(ID_PATTERN, re.ASCII)
 _TOOL: Final = re.compile(r"[A-Za-z0-9_.:/-]{1,128}", re.ASCII)
 _SAFETIES: Final = ("read_only", "side_effecting", "privileged", "")
@@ -164,20 +163,15 @@ class Steps(Protocol):
 
 
 class CallRecorder(GuestWatcher):
-    """Records the calls of one user's agent, passes its steps on, and asks `guests` for those that
-    it wants for MCP servers. `advise` answers what it proposes to open, and raises `WireError`."""
+    """Records the calls of one user's agent, passes its steps on, and has other events answered by
+    those of their kind in `answers`, which raise `WireError`."""
 
     def __init__(
-        self,
-        audit: AuditLog,
-        steps: Steps | None = None,
-        guests: Guests | None = None,
-        advise: Callable[[pb.EgressProposal], Awaitable[str]] | None = None,
+        self, audit: AuditLog, steps: Steps | None = None, answers: Answers | None = None
     ) -> None:
         super().__init__(audit, "the agent", BURST, PER_SECOND)
         self._steps = steps
-        self._guests = guests
-        self._advise = advise
+        self._answers = answers or {}
         self._bringing: set[asyncio.Task[None]] = set()
         self._open: dict[str, _Open] = {}
         self._syncing = asyncio.create_task(audit.keep_synced())
@@ -200,8 +194,9 @@ class CallRecorder(GuestWatcher):
             await write(pb.CallReportReply(wants_spans=self._steps is not None))
             async for event in call:
                 await self._pace.wait()
-                if event.WhichOneof("event") in _ASKING and len(self._bringing) < BRINGING_MAX:
-                    bringing = asyncio.create_task(self._bring(event, write))
+                kind = event.WhichOneof("event")
+                if kind in self._answers and len(self._bringing) < BRINGING_MAX:
+                    bringing = asyncio.create_task(self._bring(kind, getattr(event, kind), write))
                     self._bringing.add(bringing)
                     bringing.add_done_callback(self._bringing.discard)
                 elif (reply := self.recorded(event)) is not None:
@@ -211,16 +206,11 @@ class CallRecorder(GuestWatcher):
                 bringing.cancel()
             call.cancel()
 
-    async def _bring(self, event: pb.CallReport, write: _Write) -> None:
-        reply: pb.CallReportReply | None = None
-        if self._advise is not None and event.HasField("proposal"):
-            try:
-                told = await self._advise(event.proposal)
-                reply = pb.CallReportReply(call_id=event.proposal.call_id, told=told)
-            except WireError as error:
-                reply = refused(event.proposal.call_id, in_a_line(error))
-        elif self._guests is not None and event.HasField("guest"):
-            reply = await self._guests(event.guest)
+    async def _bring(self, kind: str, asked: Any, write: _Write) -> None:
+        try:
+            reply = await self._answers[kind](asked)
+        except WireError as error:
+            reply = refused(asked.call_id, in_a_line(error))
         if reply is not None:
             with suppress(grpc.RpcError, asyncio.InvalidStateError):
                 await write(reply)

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from runner.config.models import Config
 
 UNCONFINED: Final = (
-    "process tier: commands see only the shared files, and no network; the agent itself has no "
-    "network, but runs with your rights, with no container around it. To look at that:\n"
+    "process tier: commands see only the shared files, and the network as [egress.shell] says; the "
+    "agent has no network, but runs with your rights, without a container. To look at that:\n"
     "  runner doctor --boundary"
 )
 

@@ -4,8 +4,6 @@ import json
 import secrets
 import shlex
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -17,7 +15,7 @@ from runner.cli.options import AsJson, Options, Yes
 from runner.cli.output import Shape, confirm, one_line
 from runner.errors import HostError
 from runner.workspace.mounts import MOUNTS, Role
-from runner.workspace.skills import MEND, Skill, Skills
+from runner.workspace.skills import MEND, Skill, Skills, skill_at
 from runner.workspace.workspace import Workspace
 
 skills = typer.Typer()
@@ -41,39 +39,35 @@ def _skills(options: Options, *, adds: bool = False) -> Skills:
 def add(context: typer.Context, source: Source, path: Inside = "", yes: Yes = False) -> None:
     """Let the agent use a skill, or one that was changed. Shows it, and asks first."""
     options: Options = context.obj
-    found = _skills(options, adds=True)
-    with _unpacked(options, found.home, source) as at, found.draft(*at, path) as (skill, copy):
-        (before,) = found.listed(skill.name) or [Skill("")]
-        if before.digest == skill.digest and not before.wrong:
-            typer.echo(f"{skill.name} is there already, the same as this; nothing was changed")
-            return
-        _show(skill)
-        if before.name:
-            paths = sorted({path for path, _ in before.files.items() ^ skill.files.items()})
-            other = ", ".join(each + " (gone)" * (each not in skill.files) for each in paths)
-            typer.echo(one_line(f"replaces: {before.digest or before.wrong}; other files: {other}"))
-        if not yes:
-            again = options.command("skills", "add", source, *filter(None, [path]), "--yes")
-            confirm(f"Let the agent use {skill.name}?", what=f"add {skill.name}", command=again)
-        found.accept(skill, copy)
+    own = _skills(options, adds=True)
+    skill = _read(options, own.home, source, path)
+    (before,) = own.listed(skill.name) or [Skill("")]
+    if before.digest == skill.digest and not before.wrong:
+        typer.echo(f"{skill.name} is there already, the same as this; nothing was changed")
+        return
+    _show(skill)
+    if before.name:
+        paths = sorted({path for path, _ in before.files.items() ^ skill.files.items()})
+        other = ", ".join(each + " (gone)" * (each not in skill.files) for each in paths)
+        typer.echo(one_line(f"replaces: {before.digest or before.wrong}; other files: {other}"))
+    if not yes:
+        again = options.command("skills", "add", source, *filter(None, [path]), "--yes")
+        confirm(f"Let the agent use {skill.name}?", what=f"add {skill.name}", command=again)
+    own.accept(skill)
     did = "replaced" if before.name else "added"
     typer.echo(options.mended(f"{did} {skill.name}; an agent that runs gets it by: runner restart"))
 
 
-@contextmanager
-def _unpacked(options: Options, home: Path, source: str) -> Iterator[tuple[Path, Path, str]]:
-    """Where `source` lies; what is no directory, a command of the user's shell unpacks."""
+def _read(options: Options, home: Path, source: str, path: str) -> Skill:
+    """The skill at `path` of `source`; what is no directory, a command of the shell unpacks."""
     given, name = Path(source).expanduser().resolve(), f"skill-{secrets.token_hex(8)}"
     if given.is_dir():
-        yield given, given, source
-        return
+        return skill_at(given, given, source, path)
     elsewhere = ":" in source or source.startswith(_IN_SHELL)
     if given.suffix == ".md" or not (given.is_file() or elsewhere):
         brief = f"there is no directory, archive or repository {source}"
-        fix = shlex.join(
-            ["runner", "skills", "add", str(given.parent if given.is_file() else "DIR")]
-        )
-        raise HostError(Code.NOT_FOUND, brief, resolution=fix)
+        fix = shlex.quote(str(given.parent)) if given.is_file() else "DIR"
+        raise HostError(Code.NOT_FOUND, brief, resolution=f"runner skills add {fix}")
     packed, there = home / "skills" / f".{name}", home / "tmp" / name
     command = f"git clone -q --depth 1 -- {shlex.quote(source)} ./{name}"
     try:
@@ -91,7 +85,7 @@ def _unpacked(options: Options, home: Path, source: str) -> Iterator[tuple[Path,
                 fix = f"if commands may not reach it: runner egress allow {host}; or {fix}"
             why = ended.get("stderr", "").strip() or reply.text
             raise HostError(Code.FAILED_PRECONDITION, brief, details=why, resolution=fix)
-        yield home, there, source
+        return skill_at(home, there, source, path)
     finally:
         packed.unlink(missing_ok=True)
         shutil.rmtree(there, ignore_errors=True)
@@ -118,8 +112,8 @@ def show(context: typer.Context, name: Name) -> None:
 @skills.command("remove")
 def remove(context: typer.Context, name: Name) -> None:
     """Remove a skill."""
-    found = _skills(context.obj)
-    found.remove(_named(found, name).name)
+    own = _skills(context.obj)
+    own.remove(_named(own, name).name)
     typer.echo(f"removed {name}")
 
 
@@ -132,8 +126,8 @@ def _listed(options: Options, json: bool = False) -> bool:
     return wrong
 
 
-def _named(found: Skills, name: str) -> Skill:
-    for each in found.listed(name):
+def _named(own: Skills, name: str) -> Skill:
+    for each in own.listed(name):
         return each
     raise HostError(Code.NOT_FOUND, f"there is no skill {name!r}", resolution="runner skills list")
 

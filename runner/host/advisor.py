@@ -20,7 +20,7 @@ from wire.errors import Code
 from wire.limits import ALWAYS, PROPOSED_HOSTS_MAX
 from wire.text import visible_name
 from wire.v1.egress_pb2 import EgressGrant
-from wire.v1.gateway_pb2 import AskRequest, EgressProposal
+from wire.v1.gateway_pb2 import AskRequest, CallReportReply, EgressProposal
 
 from runner.audit.log import LogLocation
 from runner.config.loading import load_settings, own_file
@@ -47,8 +47,8 @@ async def advise(
     guests: Callable[[], Guests],
     keep: Callable[[Sequence[str]], object],
     proposal: EgressProposal,
-) -> str:
-    """Ask a person, and open what they allow; returns what is open now. `place` is the record's,
+) -> CallReportReply:
+    """Ask a person, and open what they allow; answers what is open now. `place` is the record's,
     `keep` writes rules into the settings. Raises `WireError` for what is not opened."""
     turn: dict[str, Any] = {"session_id": proposal.session_id, "turn_id": proposal.turn_id}
     now = guests().egress.agents.launcher.configuration(reads=False).shell
@@ -67,7 +67,8 @@ async def advise(
     within = {name: turn[name] for name in scope}
     await guests().egress.grant("shell", *(EgressGrant(rule=rule, **within) for rule in refused))
     how = ("always", "for this session", "for this turn")[len(scope)]
-    return f"opened {how}: {', '.join(refused)}; run the command again"
+    told = f"opened {how}: {', '.join(refused)}; run the command again"
+    return CallReportReply(call_id=proposal.call_id, told=told)
 
 
 def keep_rules(

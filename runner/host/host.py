@@ -26,7 +26,7 @@ from wire.settings import ProjectSettings, UserSettings
 from wire.v1 import control_pb2, egress_pb2, gateway_pb2
 
 from runner.audit.log import AuditLog, LogLocation
-from runner.audit.watcher import CallRecorder
+from runner.audit.watcher import Answers, CallRecorder
 from runner.boundary.check import kernel_of
 from runner.boundary.local import LocalBoundary
 from runner.client.gateway import GatewayClient
@@ -629,12 +629,11 @@ class Host:
             )
             stack.push_async_callback(self._end, "telemetry", self._telemetry.close)
         keep = partial(keep_rules, self.config, self.user_id, self.environ)
-        watcher = CallRecorder(
-            audit,
-            self._telemetry,
-            lambda wanted: self._guests.tools.wanted(wanted),
-            partial(advise, place, lambda: self._guests, keep),
-        )
+        answers: Answers = {
+            "guest": lambda wanted: self._guests.tools.wanted(wanted),
+            "proposal": partial(advise, place, lambda: self._guests, keep),
+        }
+        watcher = CallRecorder(audit, self._telemetry, answers)
         stack.push_async_callback(self._end, "audit log", watcher.close)
         made = partial(
             EgressWatcher,

@@ -14,18 +14,8 @@ from runner.tools.drafts import Draft
 
 BLOCK_MAX_CHARS: Final = 256 * 1024
 _URLS: Final = ("url", "serverUrl", "httpUrl")
-_KNOWN: Final = {
-    *_URLS,
-    "command",
-    "args",
-    "env",
-    "headers",
-    "type",
-    "transport",
-    "name",
-    "allow",
-    "shared",
-}
+_OURS: Final = ("allow", "shared")
+_KNOWN: Final = {*_URLS, *_OURS, "command", "args", "env", "headers", "type", "transport", "name"}
 _SECRET: Final = re.compile(r"(?i)key|token|secret|passw|credential|auth|(^|_)pat(_|$)")
 _PASSWORD: Final = re.compile(r"://[^/\s@]*:[^/\s@]+@")
 _FILLED_IN: Final = re.compile(r"\$\{[^{}]*\}")

@@ -94,7 +94,8 @@ def told(drafts: Sequence[Draft], user_id: str, ask: Ask, change: Change) -> lis
         lines += [f"{draft.name}: {note}" for note in draft.notes]
         for key, value in wanted.items():
             is_server = key[-2:-1] == ("servers",)
-            said = [*facts(servers[key[-1]])] if is_server else [f"sets {dotted(key)} = {value}"]
+            said = [f"sets {dotted(key)} = {json.dumps(value)}"]
+            said = [*facts(servers[key[-1]])] if is_server else said
             if is_server and (old := before.get(key[-1])):
                 was = "takes the place of what is there, and its stored keys: "
                 was += "; ".join(facts(old))

@@ -4,12 +4,10 @@ which guests can only read, and pinned by the digest in `skills-accepted/NAME`, 
 import hashlib
 import os
 import re
-import secrets
 import shlex
 import shutil
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -45,7 +43,8 @@ _DOWNLOADS: Final = re.compile(
 @dataclass(frozen=True)
 class Skill:
     """What is in a skill. `head` has the texts of its frontmatter, `files` digests, `remarks` say
-    what a person should look at, and `wrong` why the agent does not get it; empty if it does."""
+    what a person should look at, and `wrong` why the agent does not get it; empty if it does.
+    `content` says of each file whether it is a program, and what is in it, until it is accepted."""
 
     name: str
     head: Mapping[str, str] = field(default_factory=dict)
@@ -53,6 +52,7 @@ class Skill:
     digest: str = ""
     remarks: Sequence[str] = ()
     wrong: str = ""
+    content: Mapping[str, tuple[bool, bytes]] = field(default_factory=dict, repr=False)
 
     @property
     def message(self) -> bootstrap_pb2.Skill:
@@ -69,11 +69,10 @@ def read(directory: int, name: str = "") -> Skill:
     found = dict(sorted((path, (runs, content)) for path, runs, content in _files(directory)))
     if _MD not in found:
         raise _refused(f"there is no {_MD} in it, with the name in these letters")
-    content, text = found[_MD][1], ""
-    if not 0 < len(content) <= _TEXT_MAX_BYTES:
+    if not 0 < len(found[_MD][1]) <= _TEXT_MAX_BYTES:
         raise _refused(f"it needs a {_MD} of at most {_TEXT_MAX_BYTES // 1024} KiB")
     try:
-        text = content.decode("utf-8-sig").replace("\r\n", "\n")
+        text = found[_MD][1].decode("utf-8-sig").replace("\r\n", "\n")
         head = yaml.load((_HEAD.findall(text) or [""])[0], Loader=yaml.BaseLoader)  # noqa: S506
     except yaml.MarkedYAMLError as error:
         line, quoted = error.problem_mark.line + 2, "a text with : needs quotes"
@@ -91,14 +90,15 @@ def read(directory: int, name: str = "") -> Skill:
     named, told = head.get("name", ""), len(head.get("description", ""))
     if not (_NAME.fullmatch(named) and named == (name or named) and 0 < told <= 1024):
         accepted = "up to 64 of a-z, 0-9 and single - that its directory is called, and description"
-        raise _refused(f"it needs a name, {accepted}, up to 1,024 characters")
+        its = f"{visible_name(shortened(named, 64))!r} and {told:,} characters"
+        raise _refused(f"it needs a name, {accepted}, up to 1,024 characters; it has {its}")
     every = (each for path, (_, content) in found.items() for each in _remarks(path, content))
     remarks = [*islice(every, _REMARKS_MAX)]
     if next(every, ""):
         remarks.append("and more lines such as these")
     files = {path: hashlib.sha256(repr(each).encode()).hexdigest() for path, each in found.items()}
     digest = hashlib.sha256(repr(files).encode()).hexdigest()
-    return Skill(named, head, files, f"sha256:{digest}", remarks)
+    return Skill(named, head, files, f"sha256:{digest}", remarks, content=found)
 
 
 def _files(directory: int) -> Iterator[tuple[str, bool, bytes]]:
@@ -136,6 +136,26 @@ def _refused(why: str, fix: str = "https://agentskills.io/specification") -> Wor
     return WorkspaceError(Code.INVALID_ARGUMENT, f"the skill is refused: {why}", resolution=fix)
 
 
+def skill_at(home: Path, path: Path, source: str, below: str = "") -> Skill:
+    """The skill at or `below` `path`, or the only one there. `path` lies in `home`, which nobody
+    else can replace, and a person knows it as `source`. Raises `WorkspaceError`."""
+    with (
+        file_errors(f"{source} cannot be read", f"ls -ld {source}", kind=WorkspaceError),
+        directory_beneath(home, path) as directory,
+    ):
+        entries = islice(walk(directory), _ENTRIES_MAX)
+        some = sorted("/".join(each.above) for each in entries if each.name == _MD)
+    one = f"runner skills add {shlex.join([source, *filter(None, some[:1])])}"
+    if len(some) > 1 and some[0] and not below:
+        raise _refused(f"it has several: {', '.join(some[:_FILES_MAX])}", one)
+    where = below.strip("/") or next(iter(some), ".")
+    with (
+        file_errors(f"{where} in {source} cannot be read", one, kind=WorkspaceError),
+        directory_beneath(home, path / where) as directory,
+    ):
+        return read(directory)
+
+
 class Skills:
     """The skills of one user. If it `adds` some, their place is made. Raises `WireError`."""
 
@@ -157,50 +177,25 @@ class Skills:
                 with directory_beneath(self.home, self._place / name) as directory:
                     skill = read(directory, name)
                 wrong = "" if skill.digest == pins.get(name) else "it is not as it was added"
-                found.append(replace(skill, wrong=wrong))
+                found.append(replace(skill, wrong=wrong, content={}))
             except (OSError, WorkspaceError) as error:
                 why = visible_name(getattr(error, "brief", str(error)))
                 found.append(Skill(visible_name(name), wrong=why))
         return found
 
-    @contextmanager
-    def draft(
-        self, home: Path, path: Path, source: str, below: str = ""
-    ) -> Iterator[tuple[Skill, Path]]:
-        """A passing copy of the skill at or `below` `path`, or of the only one there, for `accept`.
-        `path` lies in `home`, which nobody else can replace, and a person knows it as `source`.
-        Raises `WorkspaceError`."""
-        copy = self._place / f".{secrets.token_hex(8)}"
-        copy.mkdir(mode=0o755)
-        try:
-            with file_errors(f"{source} cannot be read", f"ls -ld {source}", kind=WorkspaceError):
-                with directory_beneath(home, path) as directory:
-                    entries = islice(walk(directory), _ENTRIES_MAX)
-                    some = sorted("/".join(each.above) for each in entries if each.name == _MD)
-                one = f"runner skills add {shlex.join([source, *filter(None, some[:1])])}"
-                if len(some) > 1 and some[0] and not below:
-                    raise _refused(f"it has several: {', '.join(some[:_FILES_MAX])}", one)
-                where = below.strip("/") or next(iter(some), ".")
-            with file_errors(f"{where} in {source} cannot be read", one, kind=WorkspaceError):
-                with directory_beneath(home, path / where) as directory:
-                    for name, runs, content in _files(directory):
-                        (copy / name).parent.mkdir(parents=True, exist_ok=True)
-                        (copy / name).write_bytes(content)
-                        (copy / name).chmod(0o755 if runs else 0o644)
-                for above, _, _ in os.walk(copy):
-                    Path(above).chmod(0o755)
-            with directory_beneath(self.home, copy) as directory:
-                yield read(directory), copy
-        finally:
-            shutil.rmtree(copy, ignore_errors=True)
-
-    def accept(self, skill: Skill, copy: Path) -> None:
-        """Put a draft in its place, and pin it. Raises `WorkspaceError` if there are too many."""
+    def accept(self, skill: Skill) -> None:
+        """Put what was read in its place, and pin it. Raises `WorkspaceError` for too many."""
         self._pins.mkdir(mode=0o700, exist_ok=True)
         if len({*(each.name for each in self._pins.iterdir()), skill.name}) > _SKILLS_MAX:
             raise _refused(f"there are {_SKILLS_MAX} already", "runner skills remove NAME")
         self.remove(skill.name)
-        copy.rename(self._place / skill.name)
+        for name, (runs, content) in skill.content.items():
+            path = self._place / skill.name / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+            path.chmod(0o755 if runs else 0o644)
+        for above, _, _ in os.walk(self._place / skill.name):
+            Path(above).chmod(0o755)
         (self._pins / skill.name).write_text(skill.digest)
 
     def remove(self, name: str) -> None:

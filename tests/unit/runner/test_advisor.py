@@ -56,9 +56,8 @@ class House:
         egress = SimpleNamespace(agents=SimpleNamespace(launcher=launcher), grant=self.grant)
         guests = SimpleNamespace(egress=egress, ask=self.ask)
         proposal = EgressProposal(hosts=hosts, reason="to\u202e install", **TURN)
-        return await advise(
-            self.place, lambda: cast(Any, guests), lambda rules: self.kept.extend(rules), proposal
-        )
+        keep = self.kept.extend
+        return (await advise(self.place, lambda: cast(Any, guests), keep, proposal)).told
 
     @property
     def card(self) -> dict[str, str]:

@@ -14,7 +14,7 @@ from wire.errors import WireError
 
 from runner.cli.skills import UNPACK
 from runner.tiers.kubernetes.volumes import VolumeWorkspace
-from runner.workspace.skills import Skill, Skills
+from runner.workspace.skills import Skill, Skills, skill_at
 from runner.workspace.workspace import Workspace
 from tests.support.scratch import SCRATCH
 
@@ -63,8 +63,8 @@ def place(tmp_path: Path) -> Path:
 
 
 def added(alice: Skills, place: Path, below: str = "") -> Skill:
-    with alice.draft(place, place, "rep", below) as (skill, copy):
-        alice.accept(skill, copy)
+    skill = skill_at(place, place, "rep", below)
+    alice.accept(skill)
     return skill
 
 
@@ -97,16 +97,16 @@ def test_the_specifications_examples_are_taken_as_they_are(alice: Skills, place:
 
 
 def test_the_skills_that_packages_ship_are_taken(alice: Skills) -> None:
-    found = [
+    shipped = [
         each.parent
         for packages in site.getsitepackages()
         for package in ("pydantic_ai", "typer")
         for each in Path(packages, package, ".agents", "skills").glob("*/SKILL.md")
     ]
-    assert len(found) > 3
-    for each in found:
+    assert len(shipped) > 3
+    for each in shipped:
         assert added(alice, each).name == each.name
-    assert [each.wrong for each in alice.listed()] == [""] * len(found)
+    assert [each.wrong for each in alice.listed()] == [""] * len(shipped)
 
 
 @pytest.mark.parametrize(
@@ -239,8 +239,7 @@ def test_what_was_changed_or_put_there_by_hand_is_wrong_until_it_is_added_again(
     link, changed, planted = alice.listed()
     assert changed.wrong == planted.wrong == "it is not as it was added"
     assert link.wrong
-    with alice.draft(installed, installed, "rep") as (skill, copy):
-        alice.accept(skill, copy)
+    alice.accept(skill_at(installed, installed, "rep"))
     assert [each.name for each in alice.listed() if not each.wrong] == ["pdf-processing"]
     (installed / "scripts" / "extract.py").chmod(0o644)
     assert alice.listed()[1].wrong
