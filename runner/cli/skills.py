@@ -25,7 +25,7 @@ SKILLS: Final = Shape[Skill](
     {"skill": lambda it: it.name, "": lambda it: one_line(it.wrong or it.head["description"])},
     "name wrong digest head files remarks",
 )
-NONE: Final = "no skills yet; to add one: runner skills add DIR"
+NONE: Final = "no skills yet; to add one: runner skills add DIR, then: runner restart"
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Which skill.")]
 Source = Annotated[str, typer.Argument(metavar="DIR|GIT|ARCHIVE", help="What has the skill.")]
 Inside = Annotated[str, typer.Argument(metavar="PATH", help="Where in it, if it has several.")]
@@ -84,6 +84,7 @@ def _read(options: Options, home: Path, source: str, path: str) -> Skill:
                 host = source.split("/")[2].split("@")[-1]
                 fix = f"if commands may not reach it: runner egress allow {host}; or {fix}"
             why = ended.get("stderr", "").strip() or reply.text
+            why = why.rpartition("\n")[2] if given.is_file() else why  # the rest is a traceback
             raise HostError(Code.FAILED_PRECONDITION, brief, details=why, resolution=fix)
         return skill_at(home, there, source, path)
     finally:

@@ -30,15 +30,20 @@ def read_block(text: str) -> list[Draft]:
 
     Raises `ConfigError` for what cannot run here, with the reason.
     """
+    why = "it is not JSON"
     try:
         found = parsed_json(text[:BLOCK_MAX_CHARS])
+        why = "it is not {NAME: {command or url, …}}, in mcpServers or not"
         for table in ("mcp", "mcpServers", "servers"):
             found = found.get(table, found)
         if {"command", *_URLS} & found.keys():
             found = {found["name"]: found}
-        return [_draft(name, dict(server)) for name, server in found.items()]
+        if drafts := [_draft(name, dict(server)) for name, server in found.items()]:
+            return drafts
+        why = "it has no server"
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise _refused("this is no block of MCP servers", visible(str(error))) from None
+        why += f": {visible(str(error))}" if isinstance(error, ValueError) else ""
+    raise _refused("this is no block of MCP servers", why)
 
 
 def _draft(given: str, server: dict[str, Any]) -> Draft:
@@ -65,7 +70,8 @@ def _draft(given: str, server: dict[str, Any]) -> Draft:
         made = _program(name, words, notes) | {"env": plain, "secret_env": secret}
         made |= {"shared": server["shared"]} if "shared" in server else {}
         if allow := server.get("allow"):
-            made["egress"] = made.get("egress", {}) | {"allow": list(allow)}
+            rules = [allow] if isinstance(allow, str) else list(allow)
+            made["egress"] = made.get("egress", {}) | {"allow": rules}
     used = {key: value for key, value in made.items() if value}
     return Draft(name, {"mcp": {"servers": {name: used}}}, keys, tuple(notes))
 

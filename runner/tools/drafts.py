@@ -73,8 +73,9 @@ def preset(given: str) -> Draft:
         notes = (found["about"], *rest)
         return Draft(path.stem, found["settings"], keys, notes)
     except (ValueError, KeyError, AttributeError) as error:
+        why = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise ConfigError(
-            Code.INVALID_ARGUMENT, f"{path} is no preset", details=str(error), resolution=fix
+            Code.INVALID_ARGUMENT, f"{path} is no preset", details=why, resolution=fix
         ) from None
 
 
@@ -97,7 +98,7 @@ def told(drafts: Sequence[Draft], user_id: str, ask: Ask, change: Change) -> lis
             said = [f"sets {dotted(key)} = {json.dumps(value)}"]
             said = [*facts(servers[key[-1]])] if is_server else said
             if is_server and (old := before.get(key[-1])):
-                was = "takes the place of what is there, and its stored keys: "
+                was = "takes the place of what is there, and may use its stored keys: "
                 was += "; ".join(facts(old))
                 same = "is there already, with these settings"
                 said.insert(0, same if old == servers[key[-1]] else was)

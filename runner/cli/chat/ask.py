@@ -80,10 +80,10 @@ async def ask(
             agent = connection.client
             await agent.resolve_model(model)  # before a session is made for one that is not there
             session_id = await session_to_use(agent, session, last=last)
+            attached = [await attach(agent, each) for each in files]
             if project or not session_id:
                 made = await agent.create_session(session_id, project=project)
                 session_id = made.session_id
-            attached = [await attach(agent, each) for each in files]
             show = _Answer(streams, options.mended).show
             if as_json:
                 show = partial(_print_json, streams.stdout)

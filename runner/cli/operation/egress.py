@@ -70,6 +70,11 @@ def show(
     for line in _states(current):
         typer.echo(line)
     RULES.show(lines(current, expanded=presets), json=False)
+    options: Options = context.obj
+    servers = options.load().for_user(options.user_id).mcp.servers.values()
+    if any(each.has_guest for each in servers):
+        told = "MCP servers in guests of their own have rules of their own: runner tools list"
+        typer.echo(options.mended(told))
     typer.echo()
     if current.configuration.credentials:
         KEYS.show(current.configuration.credentials, json=False)

@@ -70,7 +70,9 @@ const Reach = ({ egress, workspace, projects }) =>
     html`<div><dt>Keys</dt><dd>Commands use these without seeing them:${" "}
       ${egress.credentials.map((/** @type {Message} */ each) => `${each.name} for ${(each.hosts || []).join(", ")}`).join("; ")}.</dd></div>`}`}
     <div><dt>Nothing else</dt><dd>${
-      egress ? "Whatever is not named here is refused." : "What it may reach on the network is shown while it runs."}</dd></div>
+      egress
+        ? html`Whatever is not named here is refused. MCP servers in guests of their own have rules of their own: <code>runner tools list</code>`
+        : "What it may reach on the network is shown while it runs."}</dd></div>
   </dl>`;
 
 /** @param {{upstreams: Message[]}} props that the settings name */

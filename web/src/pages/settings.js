@@ -25,7 +25,12 @@ const FAMILIES = {
   files: "Files",
   shell: "Commands",
   typed_memory: "Memory, kind by kind",
+  reminders: "Reminders",
   working_memory: "Working memory",
+  web: "Web",
+  delegation: "Sub-agents",
+  schedules: "Schedules",
+  egress: "Network",
 };
 
 /** @param {import("../pages.js").PageProps} props */

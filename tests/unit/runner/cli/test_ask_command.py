@@ -88,6 +88,7 @@ def test_nothing_but_a_plain_file_of_a_sound_size_goes_along(
     assert (refused.code, refused.out) == (1, "")
     assert f"the file cannot be attached: {path}: {why}\n  fix: ls -lL " in refused.err
     assert memory.turns == []
+    assert memory.sessions == {}, "a question that was not asked leaves no conversation"
 
 
 @pytest.mark.parametrize(

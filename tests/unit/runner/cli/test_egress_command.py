@@ -130,6 +130,16 @@ def test_without_a_host_the_settings_are_shown(run_command: RunCommand) -> None:
     assert "requests a day no limit 0 0" in lines
     done = run_command("egress", "show", "--presets")
     assert "https://files.pythonhosted.org (preset pypi)" in done.out
+    assert "guests of their own" not in done.out
+
+
+@pytest.mark.parametrize("own", ["isolated = true", ""])
+def test_servers_with_rules_of_their_own_are_named(
+    run_command: RunCommand, tmp_path: Path, own: str
+) -> None:
+    (tmp_path / "runner.toml").write_text(f"[mcp.servers.a]\ncommand = 'a'\n{own}\n")
+    told = "MCP servers in guests of their own have rules of their own: runner tools list"
+    assert (told in run_command("egress", "show").out) == bool(own)
 
 
 def test_the_keys_of_commands_are_named_and_not_shown(

@@ -90,3 +90,15 @@ def test_the_shells_own_words_are_shown(
     done = run_command("skills", "add", source, "--yes")
     assert "the shell cannot unpack it\n  why: fatal: no\n       way out\n  fix: " in done.err
     assert fix in done.err
+
+
+def test_of_a_file_that_is_no_archive_the_reason_is_told_and_no_traceback(
+    run_command: RunCommand, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "x.zip").write_text("no zip")
+    said = "Traceback (most recent call last):\n  File x\nBadZipFile: File is not a zip file\n"
+    data = json.dumps({"exit_code": 1, "stdout": "", "stderr": said})
+    reply = gateway_pb2.CallToolReply(text=data, data_json=data)
+    monkeypatch.setattr(skills, "ask_agent", lambda *_: reply)
+    done = run_command("skills", "add", str(tmp_path / "x.zip"), "--yes")
+    assert "it\n  why: BadZipFile: File is not a zip file\n  fix: " in done.err

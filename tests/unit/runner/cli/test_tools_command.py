@@ -70,6 +70,8 @@ def test_uvx_reaches_its_index_and_what_the_block_allows_and_shared_is_told_by_a
     assert found["shared"] == "rw"
     inside = block(command="uvx", args=["it==1", "--dsn=sqlite:///shared/a"], shared="ro")
     assert settings_of(inside)["shared"] == "ro"
+    one = settings_of(block(**NPX, allow="https://a.example"))
+    assert one["egress"]["allow"] == ["https://a.example"]
     plain = settings_of(block(command="python3", args=["-m", "it"]))
     assert plain == {"command": "python3", "args": ["-m", "it"], "isolated": True}
 
@@ -77,12 +79,14 @@ def test_uvx_reaches_its_index_and_what_the_block_allows_and_shared_is_told_by_a
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("{", "no block of MCP servers"),
+        ("{", "it is not JSON"),
+        ("{}", "it has no server"),
+        ('{"mcpServers": {}}', "it has no server"),
         ("[]", "no block of MCP servers"),
         ("[" * 100_000, "no block of MCP servers"),
         (block(), "no block of MCP servers"),
         (block(command="npx", env=["A"]), "no block of MCP servers"),
-        (json.dumps(NPX), "no block of MCP servers"),
+        (json.dumps(NPX), "it is not {NAME: "),
         (block(command="docker", args=["run", "-i", "x"]), "starts a container"),
         (block(url="https://a.example/sse", type="sse"), "speaks SSE"),
         (block(command="npx", args=["x", "--api-key", TOKEN]), "an argument of it holds a key"),
@@ -191,7 +195,7 @@ def test_nothing_that_changes_what_runs_is_left_untold(
     (tmp_path / "block.json").write_text(text)
     done = run_command("tools", "add", "--json", "block.json", typed="n\n")
     lines = done.out.splitlines()
-    assert any(each.startswith("it: takes the place of what is there, and its") for each in lines)
+    assert any(each.startswith("it: takes the place of what is there, and may") for each in lines)
     assert f"  with NODE_OPTIONS={options}" in lines
     assert r"  runs npx -y @scope/server@1.2.3 a\nit: has keys: none" in lines
     assert lines.count("  has keys: none") == 1
@@ -304,7 +308,7 @@ def test_a_team_keeps_presets_of_its_own(
     own.write_text("about = 1\n")
     done = run_command("tools", "add", str(own), "--yes")
     assert done.code == 1
-    assert "is no preset" in done.err
+    assert "is no preset\n  why: it has no 'settings'\n" in done.err
     assert "fix: runner tools list --available; or: runner tools add --json FILE" in done.err
     unknown = run_command("tools", "add", "nothing", "--yes")
     assert unknown.code == 1
@@ -326,7 +330,7 @@ def test_what_a_server_takes_the_place_of_is_told_before_the_yes(
     done = run_command("tools", "add", "time", typed="n\n")
     assert done.code == 1
     assert (
-        "  takes the place of what is there, and its stored keys: runs mine --utc; may reach "
+        "  takes the place of what is there, and may use its stored keys: runs mine --utc; may "
         in done.out
     )
     done = run_command("tools", "add", "time", "--yes")

@@ -110,7 +110,7 @@ const Running = ({ status, userId, onChanged }) =>
       <div><dt>Provider</dt><dd>${status.provider}</dd></div>
       <div><dt>Runs since</dt><dd>${fullTime(status.started_at)}, version ${status.version}</dd></div>
       <div><dt>Workspace</dt><dd><code>${status.workspace}</code></dd></div>
-      ${status.skills && html`<div><dt>Skills</dt><dd><ul class="plain-list">${status.skills.map(
+      ${status.skills?.length > 0 && html`<div><dt>Skills</dt><dd><ul class="plain-list">${status.skills.map(
         (/** @type {Message} */ each) => html`<li key=${each.name}><code>${each.name}</code> ${each.description}</li>`,
       )}</ul></dd></div>`}
     </dl>
