@@ -50,10 +50,6 @@ class Snapshot:
     order: Ids | None
     dead: Ids
 
-    @property
-    def live(self) -> int:
-        return len(self.ids) - len(self.dead)
-
     def rows_of(self, chunk_ids: Ids) -> Ids:
         """The rows of passages; -1 for passages without a vector here."""
         if not len(self.ids):

@@ -121,7 +121,7 @@ def test_the_nearest_are_those_of_a_plain_product(rows: int, among: int | None) 
     best = [row + 1 for row in np.argsort(-cosines)[:10] if cosines[row] >= 0.3]
     assert found.ids.tolist() == best
     assert np.allclose(found.cosines, cosines[found.ids - 1], atol=1e-5)
-    assert snapshot.live == rows - 900
+    assert len(snapshot.ids) - len(snapshot.dead) == rows - 900
 
 
 def test_removed_vectors_keep_no_place_among_those_chosen_by_signs() -> None:
