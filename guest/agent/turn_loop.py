@@ -57,7 +57,7 @@ from guest.errors import BudgetError, GuestError
 from guest.memory.memory import Memory
 from guest.memory.models import Event, Receipt, SessionNotFound
 from guest.projects.changes import Changes
-from guest.tools.base import Approve, Tool
+from guest.tools.base import Approve
 from guest.tools.clock import Clock
 from guest.tools.pipeline import ToolPipeline
 from guest.tools.shell.background import BackgroundCommands
@@ -226,9 +226,6 @@ class TurnLoop:
             ended.files.CopyFrom(files)
         return outcome
 
-    def tools(self, request: TurnRequest) -> list[Tool]:
-        return request.allowed(self.pipeline).tools()
-
     async def answer_untraced(self, request: TurnRequest, emit: Emit) -> Outcome:
         """Answer a text alone, with one request to the model and without tools, session and memory.
         Nothing of it is kept but what it took.
@@ -331,7 +328,7 @@ class TurnLoop:
             notice=run.notice,
         )
         run.sent = lambda: fitting.sent
-        run.keep_beside = partial(self._context.keep_beside, run.request.context)
+        run.keep_beside = partial(self._context.keep_beside, context.session_id, context.turn_id)
         messages, run.usage = await self._ask(
             run, choice, prepared, fitting, asked, prepared.messages
         )

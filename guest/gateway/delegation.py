@@ -178,7 +178,7 @@ class Delegation:
     def _tools(self, parent: Turn, asked: Sequence[str] | None) -> frozenset[str]:
         """What a sub-agent may use: at most what its parent may, and no schedules, whose runs have
         tools, memory and a limit of their own. Raises `ToolError`."""
-        offered = {each.name for each in parent.loop.tools(parent.request)}
+        offered = {each.name for each in parent.request.allowed(parent.loop.pipeline).tools()}
         own = offered - NOT_IN_RUNS - {DELEGATE}
         if unknown := [name for name in asked or () if name not in own]:
             raise ToolError(

@@ -290,14 +290,12 @@ class Schedules:
             replace(schedule, schedule_id=uuid.uuid4().hex[:12], created_at=now()), moment
         )
         full = Statement(_FULL, (self._user_id, SCHEDULES_MAX))
-        try:
-            await apply(self._database, full, Statement(_CREATE, (self._user_id, *_row(schedule))))
-        except ConstraintViolated:
+        if not await self._may(full, Statement(_CREATE, (self._user_id, *_row(schedule)))):
             raise GuestError(
                 Code.RESOURCE_EXHAUSTED,
                 f"there are {SCHEDULES_MAX:,} schedules already",
                 resolution="delete one: runner schedules delete ID",
-            ) from None
+            )
         return schedule
 
     async def change(self, before: Schedule, after: Schedule, moment: datetime) -> Schedule:

@@ -308,6 +308,7 @@ class ContextBuilder:
         self._redact = redact
         self._store = memory.conversations
         self._beside = Beside(memory.deleted)
+        self.keep_beside = self._beside.keep
         self._summaries = Summaries(memory.state_of, model, settings)
         self.stop_summaries, self.summarised = self._summaries.stop, self._summaries.made
         self.summary_of = self._summaries.latest
@@ -317,9 +318,6 @@ class ContextBuilder:
         self._working = Working(
             memory.keyed, self._offered, self._window.note, redact, timeout_s=wait_s
         )
-
-    def keep_beside(self, context: ToolContext, text: str) -> None:
-        self._beside.keep(context.session_id, context.turn_id, text)
 
     async def build(
         self,
