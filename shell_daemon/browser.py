@@ -13,6 +13,7 @@ import ctypes
 import json
 import os
 import re
+import shlex
 import shutil
 import socket
 import ssl
@@ -35,7 +36,7 @@ HELD_MAX: Final = 32
 and fail."""
 _CHROMIUM: Final = "chromium-headless-shell"
 _BUILD: Final = f"runner images build --role shell --with {_CHROMIUM}"
-SERVER: Final = "npx -y @playwright/mcp@0.0.83"
+_SERVER: Final = ("npx", "-y", "-p", "@playwright/mcp@0.0.83", "-c")
 _LINE_MAX: Final = 64 * 1024 * 1024
 _PIECE: Final = 64 * 1024
 _SHOWN_CHARS: Final = 200
@@ -63,7 +64,7 @@ _START: Final = (
     "--disable-features=Reporting,NetworkErrorLogging,FedCm,BackgroundFetch,AttributionReporting,"
     'PrivateAggregationApi,InterestGroupStorage,Fledge,FencedFrames,WebTransport "$@"'
 )
-_SERVER_FLAGS: Final = "--snapshot-mode none --codegen none --no-webmcp --cdp-endpoint"
+_SERVER_FLAGS: Final = ("--snapshot-mode=none", "--codegen=none", "--no-webmcp")
 _NO_WEBRTC: Final = "for (const n of ['', 'webkit']) delete self[n + 'RTCPeerConnection']"
 _ALLOW: Final = {
     "name": "allow",
@@ -304,6 +305,15 @@ async def _tunnel(
             await writer.drain()
 
 
+def server_here(program: str, *flags: str) -> tuple[str, ...]:
+    """The words that start Playwright's server in this directory, from one that no command sees:
+    npx runs and obeys what lies where it starts."""
+    here = str(Path.cwd())
+    words = (program or "playwright-mcp", *_SERVER_FLAGS, f"--output-dir={here}", *flags)
+    start = f"cd {shlex.quote(here)} && exec {shlex.join(words)}"
+    return (*(("sh", "-c") if program else _SERVER), start)
+
+
 async def _run(keep: str, server: str, proxy: str, scratch: Path) -> str:
     """Returns why it ended; empty if the agent has hung up."""
     profile = Path.home() / f".browser-{quote(keep, safe='')}" if keep else scratch / "profile"
@@ -319,8 +329,8 @@ async def _run(keep: str, server: str, proxy: str, scratch: Path) -> str:
     proxies = f"http={proxy};https={ways[0]};socks={ways[1]}"
     chromium, events, endpoint = await _chromium(guard, profile, scratch, proxies)
     driver = await asyncio.create_subprocess_exec(
-        *(*f"{server} {_SERVER_FLAGS}".split(), endpoint),
-        *("--output-dir", str(Path.cwd()), "--init-script", str(script)),
+        *server_here(server, f"--cdp-endpoint={endpoint}", f"--init-script={script}"),
+        cwd=scratch,
         env={**os.environ, "TMPDIR": str(scratch)},
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
@@ -349,7 +359,7 @@ def main() -> None:
     server ends."""
     parser = argparse.ArgumentParser(prog="oxydra-browser")
     parser.add_argument("--keep", default="", help="keep cookies, by this name")
-    parser.add_argument("--server", default=SERVER, help="Playwright's MCP server")
+    parser.add_argument("--server", default="", help="Playwright's MCP server")
     options = parser.parse_args()
     if not (proxy := os.environ.get("HTTPS_PROXY", "")):
         sys.exit("the browser has no way out: name hosts in its server's egress.allow")

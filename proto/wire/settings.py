@@ -847,8 +847,8 @@ def _server_name(value: str) -> str:
     return value
 
 
-_STARTS: Final = {"none": "/tmp", "downloads": "/shared/downloads"}  # noqa: S108
-"""Where a guest of its own starts, by what it sees of `shared`, if not there."""
+_SEEN: Final = {"none": "/tmp", "downloads": "/shared/downloads"}  # noqa: S108
+"""What a guest of its own sees besides /tmp, by `shared`, if not /shared."""
 
 
 class McpServerSettings(Section):
@@ -924,9 +924,9 @@ class McpServerSettings(Section):
 
     @property
     def directory(self) -> str:
-        """Where it starts."""
-        own = _STARTS.get(self.shared, self.cwd) if self.has_guest else self.cwd
-        return self.cwd if "cwd" in self.model_fields_set else own
+        """Where it starts: in a guest of its own where no command has left `npx` a program."""
+        chosen = "cwd" in self.model_fields_set or not self.has_guest
+        return self.cwd if chosen else "/tmp"  # noqa: S108
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
@@ -946,7 +946,7 @@ class McpServerSettings(Section):
             return self
         if self.egress.ask:
             raise conflict("egress.ask needs a session, and a server has none; set egress.allow")
-        if not self.directory.startswith(("/tmp", _STARTS.get(self.shared, "/shared"))):  # noqa: S108
+        if not self.directory.startswith(("/tmp", _SEEN.get(self.shared, "/shared"))):  # noqa: S108
             raise conflict("cwd is where its guest sees nothing; set shared, or another cwd")
         return self
 

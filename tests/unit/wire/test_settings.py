@@ -256,3 +256,16 @@ def test_the_shell_guest_and_its_probe_do_not_import_settings() -> None:
 )
 def test_answers_are_limited_where_a_budget_needs_it(settings: dict[str, Any], most: int) -> None:
     assert AgentSettings.model_validate(settings).output_limit == most
+
+
+@pytest.mark.parametrize("shared", ["none", "ro", "rw", "downloads"])
+def test_a_server_with_a_guest_of_its_own_starts_where_commands_leave_it_nothing(
+    shared: str,
+) -> None:
+    """`npx` and `uvx` run and obey what lies where they start."""
+    given = {"command": "npx", "isolated": True, "shared": shared}
+    assert McpServerSettings.model_validate(given).directory == "/tmp"
+    assert McpServerSettings(command="npx").directory == "/shared"
+    if shared in ("ro", "rw"):
+        chosen = McpServerSettings.model_validate({**given, "cwd": "/shared/site"})
+        assert chosen.directory == "/shared/site"
