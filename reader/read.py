@@ -24,14 +24,17 @@ _LIMITS: Final = {
 }
 _NUMBERS: Final = {
     "x86_64": (
-        *(76, 77, *range(82, 89), *range(90, 95), 101, 133, *range(258, 261)),
-        *(*range(263, 267), 268, 311, 316),
+        *(49, 76, 77, *range(82, 89), *range(90, 95), 101, 132, 133, *range(188, 191)),
+        *(*range(197, 200), 235, 240, *range(258, 262), *range(263, 267), 268, 280, 310, 311, 316),
     ),
-    "aarch64": (*range(33, 39), 45, 46, *range(52, 56), 117, 271, 276),
+    "aarch64": (
+        *(*range(5, 8), *range(14, 17), *range(33, 39), 45, 46, *range(52, 56), 88, 117, 180, 200),
+        *(270, 271, 276),
+    ),
 }
-"""Of calls that remove, rename, cut, make, link, give away or trace."""
-_NEWER: Final = (seccomp.IO_URING_SETUP, 437, 438, 452)
-"""The same with one number for all: openat2, pidfd_getfd and fchmodat2."""
+"""Of calls that remove, rename, cut, make, link, bind, date, label, give away or trace."""
+_NEWER: Final = (seccomp.IO_URING_SETUP, 437, 438, 452, 463, 466, 469)
+"""The same with one number for all: openat2, pidfd_getfd, fchmodat2, those that label."""
 _OPENING: Final = {
     "x86_64": {2: seccomp.SECOND, 257: seccomp.THIRD},
     "aarch64": {56: seccomp.THIRD},

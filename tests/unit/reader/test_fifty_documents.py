@@ -38,6 +38,10 @@ MISUSES = [
     "os.symlink('there', 'made')",
     "os.chmod('there', 0)",
     "os.chown('there', -1, -1)",
+    "os.utime('there', (0, 0))",
+    "os.setxattr('there', 'user.a', b'b')",
+    "os.removexattr('there', 'user.kept')",
+    "socket.socketpair()[0].bind('made')",
 ]
 MISUSE = """
 import os, socket, sys
@@ -128,6 +132,7 @@ def test_a_reader_can_neither_send_nor_change_anything(place: Path) -> None:
         for number in range(len(MISUSES)):
             (place / f"{how}{number}/empty").mkdir(parents=True)
             (place / f"{how}{number}/there").write_text("kept")
+            os.setxattr(place / f"{how}{number}/there", "user.kept", b"")
         done = python("-c", MISUSE, how, *MISUSES, at=place)
         assert done.stdout.decode().split() == [ends] * len(MISUSES), done.stderr
     assert {(*sorted(os.listdir(each)),) for each in place.glob("confined*")} == {
