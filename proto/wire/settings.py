@@ -857,7 +857,7 @@ class McpServerSettings(Section):
     spoken to over its standard streams, or `url` is an address where it serves HTTP.
 
     `client_id` (or the address of a Client ID Metadata Document) and `client_secret_env` are the
-    operator's client for logins at an address.
+    operator's client for logins at an address; only its `issuer` is told the secret.
     `secret_env` gives a command variables with values of the runner's own environment, and
     `headers_env` the requests to an address headers, which no guest sees. `tools` are globs
     over the names of its tools; without any, all are offered. Each call of those in `ask` is
@@ -880,6 +880,7 @@ class McpServerSettings(Section):
     ] = ""
     client_id: Annotated[str, Field(exclude=True), text("an id", r"^[!-~]*$", max_length=1000)] = ""
     client_secret_env: Annotated[EnvName, Field(exclude=True)] = ""
+    issuer: Annotated[str, Field(exclude=True), text("https://…", r"^(https?://[!-~]+)?$")] = ""
     headers_env: Annotated[
         dict[
             Annotated[str, text("the name of a header", r"^[A-Za-z][A-Za-z0-9-]{0,63}$")], EnvName
@@ -934,8 +935,11 @@ class McpServerSettings(Section):
             raise conflict("set either command or url")
         if self.url and (self.args or self.env or self.has_guest):
             raise conflict("args, env, secret_env, isolated and credentials go with command")
-        if self.command and (self.headers_env or self.client_id or self.client_secret_env):
-            raise conflict("headers_env, client_id and client_secret_env go with url")
+        client = self.client_id or self.client_secret_env or self.issuer
+        if self.command and (self.headers_env or client):
+            raise conflict("headers_env, client_id, client_secret_env and issuer go with url")
+        if self.client_secret_env and not (self.client_id and self.issuer):
+            raise conflict("client_secret_env goes with client_id and issuer, who is told it")
         if not self.has_guest and (self.shared != "none" or self.egress != EgressRoleSettings()):
             raise conflict("shared and egress are those of a guest of its own; set isolated")
         return self

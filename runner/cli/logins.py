@@ -24,8 +24,7 @@ def login(context: typer.Context, name: Server) -> None:
     """
     options: Options = context.obj
     settings = options.load().for_user(options.user_id)
-    server = settings.mcp.servers.get(name)
-    if not (server and server.url) or "authorization" in map(str.lower, server.headers_env):
+    if (server := logins.servers(settings).get(name)) is None:
         raise ConfigError(
             Code.NOT_FOUND,
             f"there is no MCP server {name} to log in at",
@@ -34,7 +33,9 @@ def login(context: typer.Context, name: Server) -> None:
         )
     with packages("mcp", "a login"):
         from runner.egress.login import Login
-    found = asyncio.run(Login(name, server, settings.egress, os.environ, typer.echo).run())
+    ask = "open this in a browser, and log in there:\n{}".format
+    begun = Login(name, server, settings.egress, os.environ, lambda url: typer.echo(ask(url)))
+    found = asyncio.run(begun.run_here())
     logins.write(options.user_id, name, found)
     _tell(options)
     typer.echo(f"logged in at {name}")

@@ -2,16 +2,20 @@
 that the agent reaches by a name, and commands' credentials, for which the shell guest has
 placeholders."""
 
+import asyncio
 import base64
 import ipaddress
 import socket
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import psutil
 from google.protobuf.message import Message
+from wire.egress import hosts
 from wire.egress.loopback import LOGIN
 from wire.egress.rules import new_placeholder
 from wire.envelope import Secrets
@@ -38,6 +42,8 @@ from runner.workspace.mounts import Role
 
 VALUE_MIN_CHARS: Final = 8
 _MARK: Final = "{placeholder}"
+_ASKING: Final = ThreadPoolExecutor(4, "names that others choose")
+"""A name server that is slow on purpose holds up nothing else here."""
 
 Settings = Mapping[str, EgressCredentialSettings]
 _Message = TypeVar("_Message", bound=Message)
@@ -209,6 +215,18 @@ def own_addresses() -> list[str]:
     return sorted(
         each for each in found if "%" not in each and ipaddress.ip_address(each).is_global
     )
+
+
+async def public_addresses(host: str, private: Iterable[hosts.Network] = ()) -> list[str]:
+    """The addresses of a host, which are public or in a `private` network. Raises `OSError` if it
+    has none, and `PermissionError` for one of this machine, its network or a cloud's metadata."""
+    ask = partial(socket.getaddrinfo, host, 443, type=socket.SOCK_STREAM)
+    found = await asyncio.get_running_loop().run_in_executor(_ASKING, ask)
+    addresses, ours = [str(place[0]) for *_, place in found], own_addresses()
+    for address in addresses:
+        if why := hosts.refusal(address, private, ours):
+            raise PermissionError(f"{host} is {address}, which may not be reached: {why}")
+    return addresses
 
 
 def proxy_authorization(egress: EgressSettings, environ: Mapping[str, str]) -> str:

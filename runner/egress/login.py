@@ -5,20 +5,19 @@ requests and the person are sent, how long answers are, and that the server has 
 import asyncio
 import logging
 import secrets
-import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 import httpx2
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError
-from mcp.client.auth.utils import is_valid_client_metadata_url
+from mcp.client.auth.utils import is_valid_client_metadata_url, issuers_match
 from mcp.shared import auth as oauth
 from mcp_types import LATEST_PROTOCOL_VERSION
 from pydantic import AnyUrl
@@ -29,7 +28,7 @@ from wire.settings import EgressSettings, McpServerSettings
 from wire.text import shortened, visible_name
 from wire.v1.egress_pb2 import EgressLogin
 
-from runner.egress.configuration import own_addresses, proxy_authorization
+from runner.egress.configuration import proxy_authorization, public_addresses
 from runner.errors import ConfigError
 from runner.workspace.credentials import read_certificates
 from runner.workspace.keys import read_variable
@@ -46,17 +45,28 @@ _ARRIVED: Final = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nThe answer has a
 
 @dataclass(eq=False)
 class Login(httpx2.AsyncBaseTransport):
-    """One login at the server `name`, and the transport of the SDK's requests for it. The person is
-    told by `tell` what to open, in a browser that comes back to a port of this machine."""
+    """One login at the server `name`, and the transport of the SDK's requests for it. `tell` hears
+    what the person is to open in a browser, and `back` with what that comes back."""
 
     name: str
     server: McpServerSettings
     egress: EgressSettings
     environ: Mapping[str, str]
     tell: Callable[[str], None]
+    back: asyncio.Queue[dict[str, str]] = field(default_factory=asyncio.Queue, init=False)
+    _state: str | None = field(default=None, init=False)
 
-    async def run(self) -> EgressLogin:
-        """Let the person log in. Raises `ConfigError` with what is wrong."""
+    async def run_here(self) -> EgressLogin:
+        """The same as `run`, where the browser comes back to a port of this machine."""
+        back = await asyncio.start_server(self._serve, "127.0.0.1")
+        try:
+            return await self.run(f"http://127.0.0.1:{back.sockets[0].getsockname()[1]}{_CALLBACK}")
+        finally:
+            back.close()
+
+    async def run(self, redirect: str) -> EgressLogin:
+        """Let the person log in. The browser comes back to `redirect`, and `answered` hears with
+        what. Raises `ConfigError` with what is wrong."""
         logging.getLogger("mcp.client.auth").setLevel(logging.CRITICAL + 1)  # what it raises, too
         context = ssl.create_default_context()
         if pem := read_certificates(self.egress.ca_file, "egress.ca_file"):
@@ -66,11 +76,9 @@ class Login(httpx2.AsyncBaseTransport):
         proxy = httpx2.Proxy(self.egress.proxy, headers=header) if self.egress.proxy else None
         self._inner = httpx2.AsyncHTTPTransport(verify=context, proxy=proxy, trust_env=False)
         self._url = httpx2.URL(self.server.url)
-        self._state: str | None = None
-        self._back: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        back = await asyncio.start_server(self._serve, "127.0.0.1")
-        sdk = self._client(f"http://127.0.0.1:{back.sockets[0].getsockname()[1]}{_CALLBACK}")
+        self._redirect = redirect
         try:
+            sdk = self._client(redirect)
             async with httpx2.AsyncClient(transport=self, auth=sdk, timeout=_ANSWER_S) as http:
                 answer = await http.post(self._url, json=_PING, headers=_HEADERS)
             return self._found(answer.status_code)
@@ -80,10 +88,8 @@ class Login(httpx2.AsyncBaseTransport):
                 Code.FAILED_PRECONDITION,
                 f"the login at the MCP server {self.name} has failed",
                 details=shortened(visible_name(said), _SAID_MAX_CHARS),
-                resolution=f"runner tools login {self.name}, once that is mended",
+                resolution="log in again, once that is mended",
             ) from None
-        finally:
-            back.close()
 
     def _client(self, redirect: str) -> OAuthClientProvider:
         known, given = None, self.server.client_id
@@ -100,6 +106,7 @@ class Login(httpx2.AsyncBaseTransport):
         storage: Any = SimpleNamespace(set_client_info=get, set_tokens=get)
         storage.get_client_info, storage.get_tokens = partial(get, known), partial(get, None)
         public: Any = {"client_name": "Oxydra", "token_endpoint_auth_method": "none"}
+        public |= {"application_type": "web" if redirect.startswith("https:") else "native"}
         wanted = oauth.OAuthClientMetadata(redirect_uris=[AnyUrl(redirect)], **public)
         steps = (self._visit, self._returned, document)
         sdk = OAuthClientProvider(self.server.url, wanted, storage, *steps)
@@ -127,31 +134,35 @@ class Login(httpx2.AsyncBaseTransport):
         )
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Hear where the browser comes back."""
         with suppress(OSError, EOFError, ValueError, asyncio.LimitOverrunError):
             async with asyncio.timeout(_ANSWER_S):
                 head = await reader.readuntil(b"\r\n\r\n")
             target = head.decode("latin-1").partition(" ")[2].partition(" ")[0]
             path, _, query = target.partition("?")
-            said = parse_qsl(query, max_num_fields=32)
-            ours = path == _CALLBACK and ("state", self._state) in said  # who guesses is not heard
-            if ours and not self._back.done():
-                self._back.set_result(target)
+            if path == _CALLBACK and self.answered(query):
                 writer.write(_ARRIVED)
         writer.close()
 
+    def answered(self, query: str) -> bool:
+        """Hear with what the browser came back. Returns whether it was waited for: it has the state
+        of this login, and is the first one."""
+        with suppress(ValueError):
+            said = parse_qsl(query, max_num_fields=32)
+            if ("state", self._state) in said:
+                self._state = None
+                self.back.put_nowait(dict(said))
+                return True
+        return False
+
     async def _visit(self, url: str) -> None:
-        whom = urlsplit(str(self._metadata().token_endpoint)).netloc
+        self._metadata()
         await self._address(httpx2.URL(url))
         self._state = httpx2.URL(url).params["state"]
-        sent = f"the client's secret goes to {whom} after that\n" * bool(
-            self.server.client_secret_env
-        )
-        self.tell(f"{sent}open this in a browser, and log in there:\n{httpx2.URL(url)}")
+        self.tell(f"{httpx2.URL(url)}")
 
     async def _returned(self) -> oauth.AuthorizationCodeResult:
         async with asyncio.timeout(_PERSON_S):
-            said = dict(parse_qsl(urlsplit(await self._back).query, max_num_fields=32))
+            said = await self.back.get()
         if error := said.get("error"):
             raise OAuthFlowError(f"it was refused: {error} {said.get('error_description', '')}")
         return oauth.AuthorizationCodeResult.model_validate({"code": "", **said})
@@ -184,11 +195,13 @@ class Login(httpx2.AsyncBaseTransport):
             raise OAuthFlowError("no authorization server of it says how to log in (RFC 8414)")
         if "S256" not in (metadata.code_challenge_methods_supported or ()):
             raise OAuthFlowError("its authorization server does not check S256 (PKCE)")
+        if self.server.issuer and not issuers_match(f"{metadata.issuer}", self.server.issuer):
+            raise OAuthFlowError(f"its authorization server {metadata.issuer} is not its issuer")
         if metadata.registration_endpoint is None and self._known.client_info is None:
             raise OAuthFlowError(
                 "its authorization server registers no clients by itself: register one there, for "
-                f"http://127.0.0.1{_CALLBACK} with any port, and set client_id (client_secret_env) "
-                "of the server in runner.toml"
+                f"{self._redirect} (any port, if it is 127.0.0.1), and set client_id of the server "
+                "in runner.toml"
             )
         return metadata
 
@@ -202,10 +215,4 @@ class Login(httpx2.AsyncBaseTransport):
             return host
         if self.egress.proxy and not hosts.is_address(hosts.canonical(host)):
             return host
-        looked = asyncio.get_running_loop().getaddrinfo(host, url.port, type=socket.SOCK_STREAM)
-        found = [str(each[4][0]) for each in await looked]
-        private = hosts.networks(self.egress.private_networks)
-        for each in found:
-            if why := hosts.refusal(each, private, own_addresses()):
-                raise OAuthFlowError(f"{host} is {each}, which may not be reached: {why}")
-        return found[0]
+        return (await public_addresses(host, hosts.networks(self.egress.private_networks)))[0]

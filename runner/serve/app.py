@@ -18,7 +18,7 @@ from wire.errors import Code, WireError
 
 from runner.access.exchange import INTERNAL, Refusal, answer
 from runner.access.sockets import is_local
-from runner.serve.guard import REPORTS_PATH, Guard, Reports
+from runner.serve.guard import CALLBACK_PATH, REPORTS_PATH, Guard, Reports
 
 _FOLDERS: Final = ("src", "styles", "vendor")
 _PIECE_BYTES: Final = 16 * 1024
@@ -39,14 +39,14 @@ def web_directory() -> Path:
 
 
 class Assets:
-    """Serves `index.html` at `/`, the service worker at `/sw.js`, and the files of a few folders
-    below `/assets/`."""
+    """Serves `index.html` at `/` and `CALLBACK_PATH`, the service worker at `/sw.js`, and the files
+    of a few folders below `/assets/`."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         worker = directory / "src" / "sw.js"
         self.routes = [
-            Route("/", self._page, methods=["GET"]),
+            *(Route(path, self._page, methods=["GET"]) for path in ("/", CALLBACK_PATH)),
             Route("/sw.js", partial(self._file, path=worker, kind=_KINDS[".js"]), methods=["GET"]),
             Route("/assets/{path:path}", self._asset, methods=["GET"]),
         ]

@@ -30,6 +30,7 @@ from runner.serve.login.authenticator import BY_ACCESS, HEADER
 log = logging.getLogger(__name__)
 
 REPORTS_PATH: Final = "/api/csp-report"
+CALLBACK_PATH: Final = "/logins/callback"
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
     "connect-src 'self'; manifest-src 'self'; worker-src 'self'; frame-ancestors 'none'; "
@@ -106,7 +107,7 @@ class Guard:
             raise _foreign(f"Origin: {headers['origin'][:100]!r}")
         site = headers.get("sec-fetch-site", "none")
         page = request.method in _SAFE and headers.get("sec-fetch-mode") == "navigate"
-        if site not in _FROM_HERE and not (page and request.url.path == "/"):
+        if site not in _FROM_HERE and not (page and request.url.path in ("/", CALLBACK_PATH)):
             raise _foreign(f"Sec-Fetch-Site: {site[:20]!r}")
         acts = request.method not in _SAFE and request.url.path != REPORTS_PATH
         if acts and bearer(request) is None and not headers.get(HEADER):

@@ -1,6 +1,10 @@
 """What an agent can reach, whether its boundary holds, and what it did in the last seven days:
 `GET /api/users/{user}/safety`. `POST` there probes the boundary now.
 
+At `/api/users/{user}/logins` a person logs in at MCP servers: `POST` says what to open, whose last
+page leads to `CALLBACK_PATH`, a page of the console; that brings what it came with, by `PUT`. It
+counts once, and from the session that has begun it. `DELETE` forgets a login.
+
 For the user whose agent it is, and the operator.
 """
 
@@ -8,6 +12,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass
@@ -18,18 +23,24 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from wire.errors import Code, WireError
+from wire.v1.egress_pb2 import EgressLogin
 
 from runner.access.agents import NoAgent, away
 from runner.access.callers import Caller, Callers
-from runner.access.exchange import plain
+from runner.access.exchange import json_object, plain
 from runner.access.scopes import Scope, check_scopes
 from runner.audit.calls import Calls, Filter
 from runner.audit.log import LogLocation
 from runner.config.models import Config
 from runner.egress.log import Requests
+from runner.egress.login import Login
 from runner.host.control import ControlClient, connect_control
 from runner.host.runtime import LastStart
+from runner.serve.guard import CALLBACK_PATH
 from runner.serve.login.authenticator import Authenticator
+from runner.serve.operator.host import Commands
+from runner.serve.operator.record import text_in
+from runner.workspace import logins
 from runner.workspace.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -47,8 +58,12 @@ _REACH: Final = ("upstreams", "agent", "shell", "credentials")
 class Safety:
     """Answers for the agent of whoever is let in."""
 
-    def __init__(self, config: Config, authenticator: Authenticator, callers: Callers) -> None:
+    def __init__(
+        self, config: Config, authenticator: Authenticator, callers: Callers, commands: Commands
+    ) -> None:
         self._config = config
+        self._load = commands.load
+        self._begun: dict[str, tuple[str, Login, asyncio.Task[EgressLogin]]] = {}
         self._authenticator = authenticator
         self._callers = callers
         self._probing: set[str] = set()
@@ -56,6 +71,7 @@ class Safety:
         self.routes = [
             Route(path, self._look, methods=["GET"]),
             Route(path, self._probe, methods=["POST"]),
+            Route("/api/users/{user}/logins", self._act, methods=["POST", "PUT", "DELETE"]),
         ]
 
     async def _look(self, request: Request) -> Response:
@@ -76,6 +92,12 @@ class Safety:
                 reach = plain((await control.get_egress()).configuration)
             for upstream in reach.get("upstreams", ()):
                 upstream.pop("host_socket", None)
+                if (named := str(upstream["name"])).startswith("mcp-"):
+                    name = named.removeprefix("mcp-")
+                    begins, fix = f"the MCP server {name} is away: ", f"runner tools login {name}"
+                    wants = any(each.startswith(begins) and fix in each for each in status.notices)
+                    kept = logins.read(user_id, name) is not None
+                    upstream |= {"wanted": wants, "kept": kept}
             found["egress"] = {name: reach[name] for name in _REACH if name in reach}
             found["tier"] = status.tier
             shown = ("name", "writable", "walls", "hidden", *(["path"] if caller.operator else ()))
@@ -105,6 +127,53 @@ class Safety:
             self._probing.remove(user_id)
         caller.check()
         return JSONResponse({"boundary": plain(report, whole=True)})
+
+    async def _act(self, request: Request) -> Response:
+        caller, user_id = self._asked(request)
+        by = self._authenticator.login_of(request)
+        self._authenticator.of_login(by)  # an access token has none
+        asked = await json_object(request)
+        caller.check()
+        name = text_in(asked, "name")
+        if request.method == "POST":
+            back = f"{request.state.origin}{CALLBACK_PATH}"
+            return JSONResponse({"url": await self._begin(user_id, by, name, back)})
+        if request.method == "PUT":
+            begun, query = self._begun.get(user_id), text_in(asked, "query")
+            if begun is None or begun[0] != by or not begun[1].answered(query):
+                raise WireError(
+                    Code.NOT_FOUND,
+                    "no login waits for this answer",
+                    details="it has ended, or a later one or another browser has begun it",
+                    resolution="log in again",
+                )
+            _, login, running = self._begun.pop(user_id)
+            name, found = login.name, await running
+            caller.check()
+            logins.write(user_id, name, found)
+        elif logins.read(user_id, name) is not None:
+            logins.forget(user_id, name)
+        with contextlib.suppress(NoAgent):
+            async with self._control(user_id) as control:
+                await control.reload_egress()
+        return JSONResponse({"name": name})
+
+    async def _begin(self, user_id: str, by: str, name: str, back: str) -> str:
+        """What to open in the browser, which is then to come to `back`."""
+        settings = (await asyncio.to_thread(self._load)).for_user(user_id)
+        if (server := logins.servers(settings).get(name)) is None:
+            raise WireError(Code.NOT_FOUND, "there is no such server to log in at")
+        to_open: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        login = Login(name, server, settings.egress, os.environ, to_open.set_result)
+        running = asyncio.create_task(login.run(back))
+        running.add_done_callback(lambda task: task.cancelled() or task.exception())
+        if before := self._begun.get(user_id):
+            before[1].back.put_nowait({"error": "a later one was begun"})
+        self._begun[user_id] = by, login, running
+        await asyncio.wait((to_open, running), return_when=asyncio.FIRST_COMPLETED)
+        if not to_open.done():
+            await running
+        return to_open.result()
 
     def _asked(self, request: Request) -> tuple[Caller, str]:
         """Who asks, and about whose agent. Raises `WireError`."""

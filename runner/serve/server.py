@@ -227,7 +227,7 @@ class HttpServer:
         faces = (
             *authenticator.routes,
             *Files(authenticator, callers).routes,
-            *Safety(self._config, authenticator, callers).routes,
+            *Safety(self._config, authenticator, callers, self._commands).routes,
             *push.routes,
             *Bridge(authenticator, callers).routes,
             Mount("/v1", routes=openai.routes),

@@ -7,10 +7,20 @@ from pathlib import Path
 import platformdirs
 from google.protobuf import json_format
 from wire.errors import Code, WireError
+from wire.settings import McpServerSettings, UserSettings
 from wire.v1.egress_pb2 import EgressLogin, EgressRenewed
 
 from runner.errors import ConfigError
 from runner.workspace.keys import read_key_file, write_private
+
+
+def servers(settings: UserSettings) -> dict[str, McpServerSettings]:
+    """The servers at which a user may log in, by their names."""
+    return {
+        name: each
+        for name, each in settings.mcp.servers.items()
+        if each.url and "authorization" not in map(str.lower, each.headers_env)
+    }
 
 
 def read(user_id: str, server: str) -> EgressLogin | None:

@@ -88,6 +88,9 @@ export const safety = (user, method = "GET") =>
  */
 export const push = (user, method, request) => answer(method, `/api/users/${encodeURIComponent(user)}/push`, request);
 
+/** A login at an MCP server: POST says what to open, PUT brings with what the browser came back. @type {typeof push} */
+export const serverLogin = (user, method, request) => answer(method, `/api/users/${encodeURIComponent(user)}/logins`, request);
+
 /**
  * A call of the gateway that answers a stream. Leaving the loop closes it.
  *

@@ -4,6 +4,7 @@ import { AWAY, Failure, login, me as askMe } from "./api.js";
 import { Layout } from "./components/layout.js";
 import { Login } from "./components/login.js";
 import { FailureNotice, Loading } from "./components/notices.js";
+import "./components/server-login.js";
 import { backOff, here, people, signedOut } from "./connection.js";
 import { pagesOf } from "./pages.js";
 import { go, route } from "./router.js";

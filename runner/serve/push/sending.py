@@ -32,13 +32,13 @@ from runner.access.callers import Callers
 from runner.access.exchange import json_object
 from runner.access.scopes import Scope, check_scopes
 from runner.client.gateway import GatewayClient
+from runner.egress.configuration import public_addresses
 from runner.serve.login.authenticator import Authenticator
 from runner.serve.push.subscriptions import (
     Subscription,
     Subscriptions,
     host_of,
     kept_at,
-    public_addresses,
 )
 
 log = logging.getLogger(__name__)

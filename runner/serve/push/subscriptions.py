@@ -3,14 +3,10 @@
 Such an address comes from a browser: nothing is sent but to public ones, by HTTPS at its port.
 """
 
-import asyncio
 import base64
 import json
 import shutil
-import socket
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +17,6 @@ from wire.egress import hosts
 from wire.errors import Code, WireError
 
 from runner.access.tokens import digest
-from runner.egress.configuration import own_addresses
 from runner.serve.login.links import DIRECTORY
 from runner.workspace.directories import create_tree
 
@@ -29,9 +24,6 @@ SUBSCRIPTIONS_MAX: Final = 20
 """How many browsers of a user are told; of more, those that asked first are told no more."""
 ENDPOINT_MAX_CHARS: Final = 1_000
 _SECRET_BYTES: Final = 16
-_HTTPS: Final = 443
-_ASKING: Final = ThreadPoolExecutor(4, "names of push services")
-"""A name server that is slow on purpose holds up nothing else here."""
 
 
 @dataclass(frozen=True)
@@ -115,20 +107,6 @@ def host_of(endpoint: str) -> str:
     if url.scheme != "https" or url.port or url.userinfo:
         raise ValueError("endpoint: it must be https://, without another port and without a user")
     return host
-
-
-async def public_addresses(host: str) -> list[str]:
-    """The addresses of a host, each of which anybody may reach. Raises `OSError` if it has none,
-    and `PermissionError` for one of this machine, its network or a cloud's metadata."""
-    loop = asyncio.get_running_loop()
-    ask = partial(socket.getaddrinfo, host, _HTTPS, type=socket.SOCK_STREAM)
-    found = await loop.run_in_executor(_ASKING, ask)
-    addresses = [str(place[0]) for *_, place in found]
-    ours = own_addresses()
-    for address in addresses:
-        if why := hosts.refusal(address, own=ours):
-            raise PermissionError(f"{host} is {address}: {why}")
-    return addresses
 
 
 def _bytes(text: str) -> bytes:

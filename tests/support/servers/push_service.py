@@ -19,7 +19,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from runner.serve.push import sending, subscriptions
+from runner.egress import configuration
+from runner.serve.push import sending
 from tests.support.egress.origins import Certificates, origin
 
 HOST: Final = "push.example.com"
@@ -100,7 +101,7 @@ async def push_service(
     monkeypatch.setattr(sending, "PAUSE_S", 0.02)
     monkeypatch.setattr(sending, "PACE_S", 0.02)
     service = PushService()
-    resolve = subscriptions.public_addresses
+    resolve = configuration.public_addresses
     connect = httpx2.AsyncHTTPTransport.handle_async_request
 
     async def resolved(host: str) -> list[str]:

@@ -22,6 +22,12 @@ const COMMANDS = {
 const MACHINE = /^(completion|images|init|serve|upgrade|users)$/;
 const COMMAND = new RegExp(`(?<![\\w./-])runner (?=((?:--\\S+ [^\\s-]\\S* )*)(${Object.keys(COMMANDS).join("|")})\\b)`, "g");
 
+/** @param {{text: string}} props which may name the command for a login at an MCP server */
+export function LogInHere({ text }) {
+  const login = /\brunner tools login ([a-z][a-z0-9-]*)/.exec(text)?.[1];
+  return login ? html`<p><a href=${href("safe", "", { login })}>Log in at ${login} in this browser</a></p>` : null;
+}
+
 /**
  * What somebody is advised to do. A command stands as it runs in a terminal of the host, with the page that
  * does the same beside it; who has no such terminal is sent to the person who has.
@@ -33,6 +39,7 @@ export function Advice({ text, before = "", user: whose }) {
   const { operator, program, user: current } = useStore(here);
   const named = [...text.matchAll(COMMAND)].map((match) => match[2]);
   const asks = /person who|whoever/.test(text);
+  if ((!whose || whose === current) && text.includes("runner tools login ")) return html`<p>${before}${text}</p><${LogInHere} text=${text} />`;
   if (!named.length) return html`<p>${before}${text}</p>`;
   if (!operator && asks) return html`<p>${before}${text.replace(/: runner [^;]*$/, "")}</p>`;
   if (!operator) return html`<p>${before}ask the person who runs this host. What helps there: ${text}</p>`;

@@ -4,6 +4,7 @@ import { call, safety } from "../api.js";
 import { Boundary } from "../components/boundary.js";
 import { useRead } from "../components/doing.js";
 import { FailureNotice, Loading } from "../components/notices.js";
+import { returned, ServerLogin } from "../components/server-login.js";
 import { href } from "../router.js";
 import { bytes, count, money } from "../text.js";
 import { html } from "../view.js";
@@ -25,10 +26,14 @@ const TIERS = {
 };
 
 /** @param {import("../pages.js").PageProps} props */
-export default function Safe({ user, me }) {
-  const { found, failed, read } = useRead(() => safety(user), [user]);
+export default function Safe({ user, me, route }) {
+  const { found, failed, read } = useRead(async () => ({ loggedIn: await returned(user), ...(await safety(user)) }), [user]);
+  const login = (/** @type {Message} */ each) =>
+    html`<${ServerLogin} user=${user} server=${each} refused=${route.query.login} onChanged=${read} />`;
   return html`<div class="page">
     <h1>Is it safe?</h1>
+    ${found?.loggedIn && html`<p class="notice" role="status">You are logged in at ${found.loggedIn}.
+      The agent uses it within five minutes; after a restart, at once.</p>`}
     ${failed && html`<${FailureNotice} failure=${failed} onRetry=${read} />`}
     ${!found && !failed && html`<${Loading} what="Looking" />`}
     ${found &&
@@ -36,7 +41,7 @@ export default function Safe({ user, me }) {
       <div>
         <section aria-label="Reach"><h2>What ${me.operator ? `${user}’s` : "your"} agent can reach</h2>
           <p>${TIERS[found.tier] || ""}</p>
-          <${Reach} egress=${found.egress} workspace=${found.workspace} projects=${found.projects || []} /></section>
+          <${Reach} login=${login} egress=${found.egress} workspace=${found.workspace} projects=${found.projects || []} /></section>
         ${found.egress &&
         html`<section aria-label="Boundary"><h2>Does the boundary hold?</h2>
           <p>Each probe is an attempt to get out of where commands run, with the rights that a command has.
@@ -49,10 +54,10 @@ export default function Safe({ user, me }) {
 }
 
 /**
- * @param {{egress?: Message, workspace?: string, projects: Message[]}} props `egress`: none where no agent
+ * @param {{login: (server: Message) => any, egress?: Message, workspace?: string, projects: Message[]}} props `egress`: none where no agent
  *   runs; `workspace`: for the operator
  */
-const Reach = ({ egress, workspace, projects }) =>
+const Reach = ({ login, egress, workspace, projects }) =>
   html`<dl class="facts">
     <div><dt>Files</dt><dd>It reads and writes <code>/shared</code> and <code>/tmp</code>, and reads${" "}
       <code>/vault</code>.${workspace && html` They lie in <code>${workspace}</code>.`}</dd></div>
@@ -63,7 +68,7 @@ const Reach = ({ egress, workspace, projects }) =>
     <div><dt>Commands</dt><dd>They see <code>/shared</code>${projects.length ? ", projects," : ""} and <code>/tmp</code>. They do not see notes,
       conversations, keys and <code>/vault</code>.</dd></div>
     ${egress &&
-    html`<div><dt>Servers</dt><dd><${Servers} upstreams=${egress.upstreams || []} /></dd></div>
+    html`<div><dt>Servers</dt><dd><${Servers} login=${login} upstreams=${egress.upstreams || []} /></dd></div>
     <div><dt>Network</dt><dd>The agent: <${Policy} policy=${egress.agent || {}} /></dd></div>
     <div><dt></dt><dd>Its commands: <${Policy} policy=${egress.shell || {}} /></dd></div>
     ${egress.credentials &&
@@ -75,12 +80,12 @@ const Reach = ({ egress, workspace, projects }) =>
         : "What it may reach on the network is shown while it runs."}</dd></div>
   </dl>`;
 
-/** @param {{upstreams: Message[]}} props that the settings name */
-const Servers = ({ upstreams }) =>
+/** @param {{login: (server: Message) => any, upstreams: Message[]}} props that the settings name */
+const Servers = ({ login, upstreams }) =>
   upstreams.length
     ? html`<ul class="plain-list">${upstreams.map(
         (each) => html`<li key=${each.name}>${each.name}: <code>${each.url}</code>
-          ${each.missing && html` <span class="badge warn">${each.missing}</span>`}</li>`,
+          ${each.missing && html` <span class="badge warn">${each.missing}</span>`}${login(each)}</li>`,
       )}</ul>`
     : "none: it answers with the built-in demo model";
 

@@ -1,115 +1,21 @@
 """Logins at servers that lie: what each lie is answered with, and that nothing was given away."""
 
-import json
-import socket
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import parse_qs, urlsplit
 
-import httpx2
 import pytest
 from wire.settings import EgressSettings, McpServerSettings
 from wire.v1.egress_pb2 import EgressLogin
 
 from runner.egress.login import ANSWER_MAX_BYTES, Login
 from runner.errors import ConfigError
-
-SERVER = "https://mcp.example.org/mcp"
-ISSUER = "https://as.example.net"
-TOKEN = "token-of-ann"
-ADDRESSES = {
-    "mcp.example.org": "1.1.1.1",
-    "as.example.net": "1.0.0.1",
-    "inner.example.net": "10.0.0.5",
-}
-
-
-@dataclass
-class World(httpx2.AsyncBaseTransport):
-    """A server and its authorization server, as they should be; each test changes something."""
-
-    resource: dict[str, Any] = field(
-        default_factory=lambda: {"resource": SERVER, "authorization_servers": [ISSUER]}
-    )
-    metadata: dict[str, Any] = field(
-        default_factory=lambda: {
-            "issuer": ISSUER,
-            "authorization_endpoint": f"{ISSUER}/authorize",
-            "token_endpoint": f"{ISSUER}/token",
-            "registration_endpoint": f"{ISSUER}/register",
-            "code_challenge_methods_supported": ["S256"],
-            "authorization_response_iss_parameter_supported": True,
-        }
-    )
-    token: dict[str, Any] = field(
-        default_factory=lambda: {"access_token": TOKEN, "token_type": "Bearer", "expires_in": 60}
-    )
-    back: dict[str, Any] = field(default_factory=lambda: {"code": "c", "iss": ISSUER})
-    redirects: dict[str, str] = field(default_factory=dict)
-    requests: list[httpx2.Request] = field(default_factory=list)
-    guesses: tuple[str, ...] = ()
-    opened: str = ""
-    proxy: Any = None
-    addresses: dict[str, str] = field(default_factory=ADDRESSES.copy)
-
-    def way_out(self, proxy: Any, **_: Any) -> "World":
-        self.proxy = proxy
-        return self
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        await request.aread()
-        self.requests.append(request)
-        is_checked = request.url.host in ("mcp.example.org", *ADDRESSES.values())
-        assert is_checked or self.proxy, "it was not checked"
-        assert request.extensions["sni_hostname"] == request.headers["host"]
-        path = request.url.path
-        if path in self.redirects:
-            return httpx2.Response(307, headers={"Location": self.redirects[path]})
-        if path.startswith("/.well-known/oauth-protected-resource"):
-            return httpx2.Response(200, json=self.resource)
-        if path.startswith("/.well-known/oauth-authorization-server"):
-            return httpx2.Response(200, json=self.metadata)
-        match path:
-            case "/register":
-                asked = json.loads(request.content)
-                return httpx2.Response(201, json={**asked, "client_id": "registered"})
-            case "/token":
-                return httpx2.Response(200, json=self.token)
-            case "/mcp" if request.headers.get("authorization") == f"Bearer {TOKEN}":
-                return httpx2.Response(400, text="no session")
-            case "/mcp":
-                return httpx2.Response(401)
-        return httpx2.Response(404)
-
-    def come_back(self, said: str) -> None:
-        """What the browser of a person does, who agrees."""
-        self.said, self.opened = said, said.splitlines()[-1]
-        asked = parse_qs(urlsplit(self.opened).query)
-        said_back = {"state": asked["state"][0], **self.back}
-        place = urlsplit(asked["redirect_uri"][0])
-        target = f"{place.path}?{urlencode({k: v for k, v in said_back.items() if v is not None})}"
-        for each in (*self.guesses, target):
-            with socket.create_connection((place.hostname or "", place.port or 0)) as browser:
-                browser.sendall(f"GET {each} HTTP/1.1\r\nHost: here\r\n\r\n".encode())
-
-    def form(self, path: str) -> dict[str, list[str]]:
-        """What was posted there."""
-        (posted,) = (each for each in self.requests if each.url.path == path)
-        return parse_qs(posted.content.decode())
+from tests.support.servers.login_world import ISSUER, SERVER, TOKEN, World
 
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    made = World()
-
-    def looked(host: str, port: int, *_: Any, **__: Any) -> list[Any]:
-        address = host if host[0].isdigit() else made.addresses[host]
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))]
-
-    monkeypatch.setattr(httpx2, "AsyncHTTPTransport", made.way_out)
-    monkeypatch.setattr(socket, "getaddrinfo", looked)
-    return made
+    return World.entered(monkeypatch)
 
 
 async def logged_in(
@@ -117,7 +23,11 @@ async def logged_in(
 ) -> EgressLogin:
     server = McpServerSettings(url=SERVER, **settings)
     environ = {"SECRET": "of-the-operator", "PROXY": "me:of-me"}
-    return await Login("docs", server, egress or EgressSettings(), environ, world.come_back).run()
+    login = Login("docs", server, egress or EgressSettings(), environ, world.come_back)
+    return await login.run_here()
+
+
+OURS: dict[str, Any] = {"client_id": "ours", "client_secret_env": "SECRET", "issuer": ISSUER}
 
 
 async def test_a_login_registers_and_names_the_resource(world: World) -> None:
@@ -138,10 +48,18 @@ async def test_who_does_not_know_the_state_is_not_heard(world: World) -> None:
 
 async def test_the_operators_client_proves_itself_with_its_secret(world: World) -> None:
     del world.metadata["registration_endpoint"]
-    found = await logged_in(world, client_id="ours", client_secret_env="SECRET")
+    found = await logged_in(world, **OURS)
     assert (found.client_id, found.client_secret) == ("ours", "of-the-operator")
     assert world.requests[-2].headers["authorization"].startswith("Basic ")
-    assert "the client's secret goes to as.example.net after that" in world.said
+
+
+async def test_no_other_issuer_hears_of_the_operators_client(world: World) -> None:
+    world.requests.clear()
+    with pytest.raises(ConfigError) as refused:
+        await logged_in(world, **{**OURS, "issuer": "https://as.example.org"})
+    assert f"its authorization server {ISSUER} is not its issuer" in refused.value.details
+    assert not world.opened
+    assert {each.method for each in world.requests if each.url.path != "/mcp"} == {"GET"}
 
 
 async def test_a_metadata_document_is_the_client_where_it_may_be(world: World) -> None:
@@ -231,7 +149,7 @@ LIES = {
     ),
     "no registration": (
         lambda world: world.metadata.pop("registration_endpoint"),
-        "register one there, for http://127.0.0.1/callback with any port, and set client_id",
+        "/callback (any port, if it is 127.0.0.1), and set client_id of the server",
     ),
     "no login": (
         changed("redirects", **{"/mcp": "/"}),

@@ -11,14 +11,15 @@ from unittest.mock import AsyncMock, MagicMock
 import pytest
 from wire.errors import Code, WireError
 
-from runner.serve.push import sending, subscriptions
+from runner.egress import configuration
+from runner.egress.configuration import public_addresses
+from runner.serve.push import sending
 from runner.serve.push.subscriptions import (
     SUBSCRIPTIONS_MAX,
     Subscription,
     Subscriptions,
     host_of,
     kept_at,
-    public_addresses,
 )
 from tests.support.servers.push_service import Browser, spelled
 
@@ -82,7 +83,7 @@ async def test_nothing_is_sent_to_what_is_not_public(host: str) -> None:
 
 async def test_a_public_address_is_one_of_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     assert await public_addresses("93.184.215.14") == ["93.184.215.14"]
-    monkeypatch.setattr(subscriptions, "own_addresses", lambda: ["93.184.215.14"])
+    monkeypatch.setattr(configuration, "own_addresses", lambda: ["93.184.215.14"])
     with pytest.raises(PermissionError, match="this machine's own"):
         await public_addresses("93.184.215.14")
 

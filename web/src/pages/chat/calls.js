@@ -2,7 +2,7 @@
 
 import { call as callGateway } from "../../api.js";
 import { CallText, ForeignText } from "../../components/foreign-text.js";
-import { FailureNotice } from "../../components/notices.js";
+import { FailureNotice, LogInHere } from "../../components/notices.js";
 import { SharedFile } from "../../components/shared-file.js";
 import { duration, fullTime } from "../../text.js";
 import { html, useEffect, useState } from "../../view.js";
@@ -41,7 +41,8 @@ export function ToolCall({ user, call, finished, over }) {
     ${finished?.output &&
     html`<p class="muted">Output</p><pre class="output" tabindex="0"><${ForeignText} text=${finished.output} /></pre>`}
   </details>
-  ${picture && html`<${SharedFile} user=${user} path=${picture} />`}`;
+  ${picture && html`<${SharedFile} user=${user} path=${picture} />`}
+  ${failed && html`<${LogInHere} text=${finished.summary} />`}`;
 }
 
 /**
