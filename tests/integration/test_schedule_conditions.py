@@ -187,7 +187,14 @@ async def test_a_schedule_that_always_has_more_to_do_stays_within_the_cap_of_its
         scheduler,
     ):
         ahead = Ahead(scheduler)
-        made = await create(client, when="every 1 minutes", day_usd=cap, tools=["file_read"])
+        noon = f"Etc/GMT{ahead.now.hour - 12:+d}"  # the hour ends on the same day
+        made = await create(
+            client,
+            when="every 1 minutes",
+            day_usd=cap,
+            tools=["file_read"],
+            time_zone=noon,
+        )
         for _ in range(60):
             await ahead.pass_(1)
         spent = (await client.stub.ListSchedules(pb.ListSchedulesRequest())).schedules[0]
