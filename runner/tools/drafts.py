@@ -51,6 +51,8 @@ class Draft(NamedTuple):
                 value = given or ask(name, question).strip()
                 stored |= {} if plain else {word: value}
                 word = value if plain else word
+            if plain:  # perhaps an address where a host is asked for
+                word = word.removeprefix("https://").rstrip("/")
             text = text.replace(f"${{{name}}}", json.dumps(word)[1:-1])
         return _changes(json.loads(text), user_id), stored
 

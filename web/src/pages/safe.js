@@ -123,7 +123,7 @@ function Week({ user, week, operator }) {
       ${reached.length > 0 &&
       html`<ul class="plain-list">${reached.map(
         (each) => html`<li key=${`${each.host} ${each.role}`}><code>${each.host}</code>
-          <span class="muted"> ${each.role === "shell" ? "by commands, " : ""}${many(each.requests, "request")}${
+          <span class="muted"> ${each.role === "shell" ? "by commands, " : each.role.startsWith("tool-") ? `by ${each.role.slice(5)}, ` : ""}${many(each.requests, "request")}${
             each.requests > each.refused ? `, ${bytes(each.bytes)}` : ""}</span>
           ${each.refused > 0 && html` <span class="badge warn">${count(each.refused)} refused</span>`}</li>`,
       )}</ul>`}

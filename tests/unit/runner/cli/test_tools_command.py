@@ -249,7 +249,7 @@ def test_what_decides_on_hosts_is_asked_first_and_a_key_after_the_yes(
     assert done.code == 1
     assert "  may reach npm (https://registry.npmjs.org); https://cal.example" in done.out
     assert not file.exists()
-    done = run_command("tools", "add", "calendar", typed=f"cal.example\nme\ny\n{TOKEN}\n")
+    done = run_command("tools", "add", "calendar", typed=f"https://cal.example/\nme\ny\n{TOKEN}\n")
     assert done.code == 0
     assert TOKEN not in done.out + done.err + file.read_text()
     servers = load_settings().config.mcp
