@@ -213,6 +213,6 @@ class Login(httpx2.AsyncBaseTransport):
             raise OAuthFlowError(f"{url.copy_with(query=None)} does not protect a login")
         if host == self._url.host or (here and is_loopback(self._url.host)):
             return host
-        if self.egress.proxy and not hosts.is_address(hosts.canonical(host)):
+        if self.egress.proxy and not here and not hosts.is_address(hosts.canonical(host)):
             return host
         return (await public_addresses(host, hosts.networks(self.egress.private_networks)))[0]

@@ -80,6 +80,13 @@ async def test_a_proxy_looks_names_up_and_gets_its_password(world: World) -> Non
     with pytest.raises(ConfigError) as refused:
         await logged_in(world, proxied)
     assert "10.0.0.5, which may not be reached: it is private" in refused.value.details
+    world.metadata["token_endpoint"] = "http://localhost/token"  # of the proxy's own machine
+    world.addresses["localhost"] = "127.0.0.1"
+    posted = len(world.requests)
+    with pytest.raises(ConfigError) as refused:
+        await logged_in(world, proxied)
+    assert "localhost is 127.0.0.1, which may not be reached" in refused.value.details
+    assert "/token" not in [each.url.path for each in world.requests[posted:]]
 
 
 async def test_a_private_network_of_the_settings_may_have_the_server(world: World) -> None:
