@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -137,7 +138,7 @@ class Safety:
         name = text_in(asked, "name")
         if request.method == "POST":
             back = f"{request.state.origin}{CALLBACK_PATH}"
-            return JSONResponse({"url": await self._begin(user_id, by, name, back)})
+            return JSONResponse({"url": await self._begin(caller, user_id, by, name, back)})
         if request.method == "PUT":
             begun, query = self._begun.get(user_id), text_in(asked, "query")
             if begun is None or begun[0] != by or not begun[1].answered(query):
@@ -158,15 +159,18 @@ class Safety:
                 await control.reload_egress()
         return JSONResponse({"name": name})
 
-    async def _begin(self, user_id: str, by: str, name: str, back: str) -> str:
+    async def _begin(self, caller: Caller, user_id: str, by: str, name: str, back: str) -> str:
         """What to open in the browser, which is then to come to `back`."""
         settings = (await asyncio.to_thread(self._load)).for_user(user_id)
         if (server := logins.servers(settings).get(name)) is None:
             raise WireError(Code.NOT_FOUND, "there is no such server to log in at")
         to_open: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         login = Login(name, server, settings.egress, os.environ, to_open.set_result)
+        leave = partial(login.back.put_nowait, {"error": "nobody waits for it any more"})
+        counted = self._callers.begin(caller, leave)
         running = asyncio.create_task(login.run(back))
         running.add_done_callback(lambda task: task.cancelled() or task.exception())
+        running.add_done_callback(lambda _: self._callers.done(counted))
         if before := self._begun.get(user_id):
             before[1].back.put_nowait({"error": "a later one was begun"})
         self._begun[user_id] = by, login, running

@@ -1,6 +1,7 @@
 """What does not become a login at an MCP server: an answer that comes to the console, and is not
 that of the person who has begun it."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -14,6 +15,8 @@ import pytest
 import pytest_asyncio
 from wire.settings import McpServerSettings, McpSettings
 
+from runner.access.callers import CALLS_MAX
+from runner.egress.login import Login
 from runner.serve.server import HttpServer
 from runner.workspace import logins
 from tests.support.attempts import attempt
@@ -182,3 +185,30 @@ async def test_an_answer_counts_once(table: Table) -> None:
     logins.forget("alice", "docs")
     assert (await table.answer(query)).status_code == 404
     assert logins.read("alice", "docs") is None
+
+
+async def test_logins_that_no_server_answers_are_counted_as_calls(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A person would hold connections of the host to a slow server without end."""
+    never, too_many, running = asyncio.Event(), asyncio.Event(), list[None]()
+
+    async def silent(*_: Any) -> str:
+        running.append(None)
+        if len(running) > CALLS_MAX:
+            too_many.set()
+        await never.wait()
+        raise OSError("it was silent")
+
+    monkeypatch.setattr(Login, "run", silent)
+    posts = [
+        table.alice.post(HERE, json={"name": "docs"}, timeout=60) for _ in range(CALLS_MAX + 1)
+    ]
+    begun = [asyncio.create_task(each) for each in posts]
+    unbounded = asyncio.create_task(too_many.wait())
+    done, _ = await asyncio.wait([*begun, unbounded], return_when=asyncio.FIRST_COMPLETED)
+    never.set()
+    unbounded.cancel()
+    await asyncio.gather(*begun, return_exceptions=True)
+    assert not too_many.is_set()
+    assert [each.result().status_code for each in begun if each in done] == [429]
