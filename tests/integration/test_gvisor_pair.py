@@ -30,7 +30,7 @@ def root() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def pair(root: Path) -> Iterator[UserPair]:
-    mcp = {"servers": {"apart": server(isolated=True)}}
+    mcp = {"servers": {"apart": server(isolated=True, shared="downloads")}}
     with UserPair(root=root, tier="micro_vm", container=RUNSC, mcp=mcp) as pair:
         yield pair
 
@@ -77,10 +77,13 @@ def test_the_kernel_is_told_by_what_was_found(pair: UserPair) -> None:
 async def test_an_mcp_server_in_a_guest_of_its_own(pair: UserPair) -> None:
     async with open_channel(pair.gateway()) as channel:
         tools = Tools(cast(Any, pair), gateway_pb2_grpc.GatewayStub(channel))
-        said = await tools.run("apart", "cat /proc/cmdline; ls -d /shared /cache")
+        said = await tools.run(
+            "apart", "cat /proc/cmdline; ls -d /shared/* /cache; touch /shared/downloads/seen"
+        )
     assert "-gvisor" in said
     assert "/cache" in said
-    assert "'/shared': No such file" in said
+    assert said.splitlines()[-2:] == ["/cache", "/shared/downloads"]
+    assert (pair.workspace.path / "shared/downloads/seen").exists()
     assert "tool-apart" in {each.role for each in pair.status().guests}
 
 

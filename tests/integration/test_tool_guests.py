@@ -35,7 +35,7 @@ SECRET: Final = "the-dice-are-loaded-0123456789"
 SERVERS: Final = {
     "keyed": server(secret_env={"LOADED": "DICE_SECRET"}),
     "reads": server(isolated=True, shared="ro", cwd="/shared"),
-    "fetches": server(isolated=True, shared="downloads"),
+    "fetches": server(isolated=True, shared="downloads", cwd="/shared/downloads"),
     "beside": server(),
 }
 

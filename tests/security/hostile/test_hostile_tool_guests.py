@@ -37,7 +37,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 SERVERS = {
     "hostile": server(isolated=True),
-    "other": server(secret_env={"LOADED": SERVER_KEY_NAME}),
+    "other": server(secret_env={"LOADED": SERVER_KEY_NAME}, shared="downloads"),
 }
 NOT_MOUNTED = "the mount table: a tool guest has directories of its own, and no others"
 APART = "each tool guest has namespaces, an identity and a token of its own"
