@@ -160,6 +160,7 @@ class Supervisor:
         """To a guest that has answered; None if there is none now."""
         self._log_offset = 0
         self._life: asyncio.Task[None] | None = None
+        self._cancelled: asyncio.Task[None] | None = None
         self._settled: asyncio.Future[None] | None = None
         self._failures = 0
         self.restarts = 0
@@ -273,8 +274,11 @@ class Supervisor:
         await self._settled
 
     async def _cancel_life(self) -> None:
+        """Once only: a start that is undone must not be cancelled again before all is undone."""
         if self._life is not None:
-            self._life.cancel()
+            if self._cancelled is not self._life:
+                self._cancelled = self._life
+                self._life.cancel()
             await asyncio.wait({self._life})
             self._life = None
 

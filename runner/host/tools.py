@@ -86,6 +86,9 @@ class ToolGuests:
                 guest = self._running[name] = ToolGuest(self, name, own)
                 try:
                     await asyncio.gather(guest.egress.start(), guest.supervisor.start())
+                except asyncio.CancelledError:
+                    self.leave(name)  # in a task of its own: this one may be cancelled again
+                    raise
                 except BaseException:
                     await self._end(name)
                     raise

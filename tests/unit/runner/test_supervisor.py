@@ -405,6 +405,41 @@ async def test_stop_while_starting(stage: Stage, behaviour: Behaviour) -> None:
     assert scene.running == []
 
 
+async def test_a_start_that_is_undone_is_undone_to_its_end(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = stage()
+    start = scene.driver.start
+    made, undoing, may = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def slow(spec: LaunchSpec) -> Handle:
+        handle = await start(spec)
+        made.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            undoing.set()
+            await may.wait()
+            await scene.driver.stop(handle, 0)
+            raise
+        return handle
+
+    monkeypatch.setattr(scene.driver, "start", slow)
+    starting = asyncio.create_task(scene.supervisor.start())
+    await made.wait()
+    stopping = asyncio.create_task(scene.supervisor.stop())
+    await undoing.wait()
+    stopping.cancel()
+    await asyncio.wait({stopping})
+    again = asyncio.create_task(scene.supervisor.stop())
+    await asyncio.sleep(0)
+    may.set()
+    await again
+    assert scene.running == []
+    with pytest.raises(HostError, match="was stopped while it started"):
+        await starting
+
+
 async def test_stop_while_backing_off(stage: Stage) -> None:
     scene = stage(policy=replace(QUICK, backoff_first=1000, backoff_max=1000))
     await scene.supervisor.start()

@@ -23,8 +23,10 @@ class Part:
     def __init__(self) -> None:
         self.may = asyncio.Event()
         self.may.set()
+        self.may_end = asyncio.Event()
+        self.may_end.set()
         self.alive = False
-        self.starts = self.stops = self.reconfigured = 0
+        self.starts = self.stops = self.ended = self.reconfigured = 0
         self.taken: object = None
         self.fails: Exception | None = None
 
@@ -37,6 +39,8 @@ class Part:
 
     async def stop(self) -> None:
         self.stops += 1
+        await self.may_end.wait()
+        self.ended += 1
         self.alive = False
 
     async def launch(self) -> None:
@@ -125,13 +129,19 @@ async def test_nothing_is_left_of_one_that_does_not_start(world: World) -> None:
 async def test_one_that_nobody_waits_for_any_more_ends(world: World) -> None:
     slow = Made("a")
     slow.supervisor.may.clear()
+    slow.egress.may_end.clear()
     world.next = [slow]
     wanting = asyncio.create_task(world.guests.bring("a"))
     while not slow.supervisor.starts:
         await asyncio.sleep(0)
-    wanting.cancel()
-    await asyncio.wait({wanting})
-    assert slow.supervisor.stops == 1
+    while not wanting.done():  # the agent's connection breaks again and again while its guest ends
+        wanting.cancel()
+        await asyncio.sleep(0)
+    slow.egress.may_end.set()
+    async with asyncio.timeout(GUARD_S):
+        while not slow.egress.ended:
+            await asyncio.sleep(0)
+    assert (slow.supervisor.stops, slow.egress.stops) == (1, 1)
     assert world.guests.handles == []
 
 
