@@ -184,7 +184,7 @@ class Supervisor:
         """Keep the guest running; failures are shown by `status`."""
         settled = asyncio.get_running_loop().create_future()
         settled.set_result(None)
-        self._life = asyncio.create_task(self._live(settled, give_up=False))
+        self._life = asyncio.create_task(self._live(settled, give_up=False, last=self._life))
 
     async def restart(self) -> None:
         """End the guest and start it again. Raises like `start`, but keeps trying unless a
@@ -295,8 +295,16 @@ class Supervisor:
             self._note("failed", _one_line(error, with_fix=True))
             raise error from None
 
-    async def _live(self, settled: asyncio.Future[None], give_up: bool) -> None:
-        """Start the guest again and again, until cancelled or a person is needed."""
+    async def _live(
+        self,
+        settled: asyncio.Future[None],
+        give_up: bool,
+        last: asyncio.Task[None] | None = None,
+    ) -> None:
+        """Start the guest again and again, until cancelled or a person is needed; first once the
+        `last` such task, which was cancelled, has ended."""
+        if last is not None:
+            await asyncio.wait({last})
         while True:
             error, fatal = await self._one_life(settled)
             shared = self.shared is not None

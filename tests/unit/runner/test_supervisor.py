@@ -405,39 +405,66 @@ async def test_stop_while_starting(stage: Stage, behaviour: Behaviour) -> None:
     assert scene.running == []
 
 
+class SlowlyUndone:
+    """A first start that ends only when it is cancelled, and is undone once it `may`."""
+
+    def __init__(self, driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made, self.undoing, self.may = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._driver, self._start = driver, driver.start
+        monkeypatch.setattr(driver, "start", self.start)
+
+    async def start(self, spec: LaunchSpec) -> Handle:
+        handle = await self._start(spec)
+        if not self.made.is_set():
+            self.made.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                self.undoing.set()
+                await self.may.wait()
+                await self._driver.stop(handle, 0)
+                raise
+        return handle
+
+
 async def test_a_start_that_is_undone_is_undone_to_its_end(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene = stage()
-    start = scene.driver.start
-    made, undoing, may = asyncio.Event(), asyncio.Event(), asyncio.Event()
-
-    async def slow(spec: LaunchSpec) -> Handle:
-        handle = await start(spec)
-        made.set()
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            undoing.set()
-            await may.wait()
-            await scene.driver.stop(handle, 0)
-            raise
-        return handle
-
-    monkeypatch.setattr(scene.driver, "start", slow)
+    slow = SlowlyUndone(scene.driver, monkeypatch)
     starting = asyncio.create_task(scene.supervisor.start())
-    await made.wait()
+    await slow.made.wait()
     stopping = asyncio.create_task(scene.supervisor.stop())
-    await undoing.wait()
+    await slow.undoing.wait()
     stopping.cancel()
     await asyncio.wait({stopping})
     again = asyncio.create_task(scene.supervisor.stop())
     await asyncio.sleep(0)
-    may.set()
+    slow.may.set()
     await again
     assert scene.running == []
     with pytest.raises(HostError, match="was stopped while it started"):
         await starting
+
+
+async def test_what_goes_on_after_a_cancelled_restart_waits_for_what_is_being_undone(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = stage()
+    slow = SlowlyUndone(scene.driver, monkeypatch)
+    scene.supervisor.start_in_background()
+    await slow.made.wait()
+    restarting = asyncio.create_task(scene.supervisor.restart())
+    await slow.undoing.wait()
+    restarting.cancel()
+    await asyncio.wait({restarting})
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert len(scene.driver.launched) == 1
+    slow.may.set()
+    await scene.until_state("ready")
+    assert scene.running == [scene.guest]
+    assert len(scene.driver.launched) == 2
 
 
 async def test_stop_while_backing_off(stage: Stage) -> None:
