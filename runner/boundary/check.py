@@ -198,7 +198,7 @@ async def _listeners(spec: _Asked) -> AsyncIterator[_Asked]:
     interfaces where policies must keep the guest from them."""
     name = f"oxydra-boundary-{secrets.token_hex(8)}"
     with contextlib.ExitStack() as stack:
-        port = stack.enter_context(Endpoint(host="*" if spec.policed else "127.0.0.1").listen(1))
+        port = stack.enter_context(Endpoint(host="*" if spec.policed else "127.0.0.1").listen(128))
         abstract = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         abstract.bind(f"\0{name}")
         abstract.listen()
