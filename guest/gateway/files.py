@@ -62,7 +62,7 @@ class Files:
             )
         found: list[Attachment] = []
         room = IMAGES_MAX_BYTES
-        for path in paths:
+        for path in dict.fromkeys(paths):
             with _refused("attachments"):
                 entry, media_type, image, why = await asyncio.to_thread(self._shared.look_at, path)
             if not entry.path:

@@ -15,8 +15,9 @@ from runner.cli.output import confirm, neutralise, one_line
 from runner.cli.setup.config import change_settings, settings_file
 from runner.errors import ConfigError
 from runner.tools.blocks import BLOCK_MAX_CHARS, read_block
-from runner.tools.drafts import Draft, facts, preset, presets, remove, told
+from runner.tools.drafts import Draft, added, facts, preset, presets, remove, told
 from runner.tools.drafts import add as add_to
+from runner.workspace import logins
 
 
 @tools.command("list")
@@ -28,14 +29,14 @@ def list_(
 ) -> None:
     """List the servers whose tools the agent has, or the presets, with what each may reach."""
     options: Options = context.obj
-    servers = options.load().for_user(options.user_id).mcp.servers
-    lines = [f"{name}: {fact}" for name, each in servers.items() for fact in facts(each)]
+    own = options.load().for_user(options.user_id)
+    lines = [f"{name}: {fact}" for name, each in own.mcp.servers.items() for fact in facts(each)]
+    lines += [f"{each.name}: {each.notes[0]}" for each in added(own)]
     if available:
         change = partial(change_settings, options, settings_file(options))
         lines = told(_mended(options, presets()), options.user_id, lambda key, _: key, change)
-    _show(
-        lines or [options.mended("none was added; for what can be: runner tools list --available")]
-    )
+    none = options.mended("none was added; for what can be: runner tools list --available")
+    _show(lines or [none])
 
 
 @tools.command()
@@ -80,9 +81,11 @@ def add(
         again = options.command("tools", "add", *given, "--yes")
         confirm(f"Write this to {path}?", what="add this", command=again)
     before = change({}, write=False).config
-    same = add_to(drafts, options.user_id, ask, change).config == before
-    done = "was there already, with these settings" if same else "added"
-    typer.echo(options.mended(f"{done}; an agent that runs has it after: runner restart"))
+    after = add_to(drafts, options.user_id, ask, change).config
+    done = "was there already, with these settings" if after == before else "added"
+    names = logins.servers(after.for_user(options.user_id)).keys() & {d.name for d in drafts}
+    then = "".join(f"; if it wants a login: runner tools login {each}" for each in sorted(names))
+    typer.echo(options.mended(f"{done}; an agent that runs has it after: runner restart{then}"))
 
 
 @tools.command("remove")
@@ -92,8 +95,9 @@ def remove_(
     """Take away a server, or what a preset has set, with the keys that were stored for it."""
     options: Options = context.obj
     change = partial(change_settings, options, settings_file(options))
-    remove(name, options.user_id, options.load_settings(), change)
-    typer.echo(options.mended("removed; an agent that runs has it until: runner restart"))
+    others = remove(name, options.user_id, options.load_settings(), change)
+    done = f"removed, but for what {' and '.join(others)} sets, too" if others else "removed"
+    typer.echo(options.mended(f"{done}; an agent that runs has it until: runner restart"))
 
 
 def _show(lines: Iterable[str]) -> None:

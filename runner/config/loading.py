@@ -111,10 +111,11 @@ def _load(
         trust.check_place(path, ())
         named = None if file or environ.get(ENV_CONFIG) else environ
         content = _read(path, named) if draft is None else _parsed(path, draft)
+        source = str(path) if draft is None else f"what was to be written to {path}"
         for key, value in leaves(content):
             if lookup(Config, key) is None:
-                raise _unknown(key, str(path))
-            layers.put(key, _located(key, value, path.parent.absolute()), str(path))
+                raise _unknown(key, source)
+            layers.put(key, _located(key, value, path.parent.absolute()), source)
     for name in sorted(environ):
         if name.startswith(ENV_PREFIX) and name != ENV_CONFIG:
             key = _env_key(name)

@@ -8,12 +8,15 @@ import re
 import shlex
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
+from wire.egress.loopback import is_loopback
 from wire.egress.rules import PRESETS
 from wire.errors import Code
-from wire.settings import Key, McpServerSettings, dotted
+from wire.settings import Key, McpServerSettings, UserSettings, dotted
 from wire.text import visible_name
 
 from runner.config.loading import LoadedSettings, leaves
@@ -38,29 +41,21 @@ class Draft(NamedTuple):
     keys: Mapping[str, tuple[str, str]] = {}
     notes: tuple[str, ...] = ()
 
-    def filled(self, user_id: str, ask: Ask) -> tuple[dict[Key, object], dict[str, str]]:
-        """The settings to change, and the keys to store by their variables. A key that a variable
-        of the runner's has, or that is stored, is not asked for."""
+    def filled(self, user_id: str, ask: Ask) -> dict[Key, object]:
+        """The settings to change, with the answers that are no secrets: variables, or asked for."""
         text = json.dumps(self.settings)
-        stored: dict[str, str] = {}
-        for name, (question, given) in self.keys.items():
-            word, plain = _variable(user_id, self.name, name), name.islower()
-            if name in os.environ and not given:
-                word = os.environ[name] if plain else name
-            elif plain or given or not variable_file(word).exists():
-                value = given or ask(name, question).strip()
-                stored |= {} if plain else {word: value}
-                word = value if plain else word
-            if plain:  # perhaps an address where a host is asked for
-                word = word.removeprefix("https://").rstrip("/")
-            text = text.replace(f"${{{name}}}", json.dumps(word)[1:-1])
-        return _changes(json.loads(text), user_id), stored
+        for name, (question, _) in self.keys.items():
+            plain = name.islower() and (os.environ.get(name) or ask(name, question))
+            # perhaps it is an address where a host is asked for
+            word = (plain or _variable(user_id, self.name, name)).strip().removeprefix("https://")
+            text = text.replace(f"${{{name}}}", json.dumps(word.rstrip("/"))[1:-1])
+        return _changes(json.loads(text), user_id)
 
 
 def preset(given: str) -> Draft:
     """A preset by its name, or by the path of its file: `about`, `settings`, and if wanted `keys`
     (questions by their names), `why`, `needs` and `never`. Raises `ConfigError`."""
-    path = Path(given).expanduser() if given.endswith(".toml") else _OURS / f"{given}.toml"
+    path = Path(given).expanduser() if Path(given).suffix else _OURS / f"{given}.toml"
     check_place(path, ())
     block = given == "-" or (not given.endswith(".toml") and Path(given).is_file())
     fix = f"runner tools add --json {shlex.quote(given) if block else 'FILE'}"
@@ -72,8 +67,7 @@ def preset(given: str) -> Draft:
         found = tomllib.loads(text)
         keys = {name: (str(question), "") for name, question in found.get("keys", {}).items()}
         rest = (f"{each}: {found[each]}" for each in ("why", "needs", "never") if each in found)
-        notes = (found["about"], *rest)
-        return Draft(path.stem, found["settings"], keys, notes)
+        return Draft(path.stem, found["settings"], keys, (found["about"], *rest))
     except (ValueError, KeyError, AttributeError) as error:
         why = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise ConfigError(
@@ -92,16 +86,17 @@ def told(drafts: Sequence[Draft], user_id: str, ask: Ask, change: Change) -> lis
     whose = user_id or DEFAULT_USER_ID
     before = change({}, write=False).config.for_user(whose).mcp.servers
     for draft in drafts:
-        wanted, _ = draft.filled(user_id, lambda *key: ask(*key) if key[0].islower() else key[0])
+        wanted = draft.filled(user_id, ask)
         servers = change(wanted, write=False).config.for_user(whose).mcp.servers
-        lines += [f"{draft.name}: {note}" for note in draft.notes]
+        held = (n for n, key in draft.keys.items() if os.environ.get(n) and not key[1])
+        notes = (*draft.notes, *(f"takes what the variable {each} holds now" for each in held))
+        lines += [f"{draft.name}: {note}" for note in notes]
         for key, value in wanted.items():
             is_server = key[-2:-1] == ("servers",)
             said = [f"sets {dotted(key)} = {json.dumps(value)}"]
             said = [*facts(servers[key[-1]])] if is_server else said
             if is_server and (old := before.get(key[-1])):
-                was = "takes the place of what is there, and may use its stored keys: "
-                was += "; ".join(facts(old))
+                was = f"takes the place of what is there: {'; '.join(facts(old))}"
                 same = "is there already, with these settings"
                 said.insert(0, same if old == servers[key[-1]] else was)
             lines += [f"{key[-1] if is_server else draft.name}: {each}" for each in said]
@@ -113,38 +108,62 @@ def add(drafts: Sequence[Draft], user_id: str, ask: Ask, change: Change) -> Load
     Raises `WireError`; then no setting is changed."""
     changes: dict[Key, object] = {}
     keys: dict[str, str] = {}
+    before = change({}, write=False).config
     for draft in drafts:
-        wanted, stored = draft.filled(user_id, ask)
+        wanted = draft.filled(user_id, ask)
         changes |= wanted
-        keys |= stored
+        same = change(wanted, write=False).config == before  # else a stored key goes elsewhere
+        for name, (question, given) in draft.keys.items():
+            file = variable_file(_variable(user_id, draft.name, name))
+            value = given or os.environ.get(name, "")
+            if not name.islower() and (value or not (same and file.exists())):
+                keys[file.name] = value or ask(name, question).strip()
     change(changes, write=False)
     for variable, value in keys.items():
         store_variable(variable, value)
     return change(changes, write=True)
 
 
-def remove(name: str, user_id: str, loaded: LoadedSettings, change: Change) -> None:
-    """Take out a server, or what a preset has set, with the keys that were stored for it. Raises
-    `WireError`."""
-    server = loaded.config.for_user(user_id).mcp.servers.get(name)
+def added(config: UserSettings) -> Iterator[Draft]:
+    """The presets without a server whose settings hold."""
+    holds = dict(leaves(config.model_dump()))
+    for each in presets():
+        wanted = _changes(each.settings, "").items()
+        like = [(str(holds.get(key)), re.sub(r"\$\{\w+\}", "?*", str(v))) for key, v in wanted]
+        if like and all(fnmatchcase(*pair) for pair in like):
+            yield each
+
+
+def remove(name: str, user_id: str, loaded: LoadedSettings, change: Change) -> list[str]:
+    """Take out a server, or what a preset has set, with the keys that were stored for it. What
+    other presets set, too, stays: returns them. Raises `WireError`."""
+    own = loaded.config.for_user(user_id)
+    server, there = own.mcp.servers.get(name), {each.name: each.settings for each in added(own)}
     is_known = bool(server) or name.endswith(".toml") or (_OURS / f"{name}.toml").is_file()
     settings = {"mcp": {"servers": {name: {}}}} if server or not is_known else preset(name).settings
-    changes = dict.fromkeys(_changes(settings, user_id))
+    keys = _changes(settings, user_id).keys()
+    kept = {e: w for e in there if e != name and (w := _changes(there[e], user_id).keys() & keys)}
+    changes = dict.fromkeys(keys - set().union(*kept.values()))
     if change(changes, write=False).sources == change({}, write=False).sources:
-        why = "for this user: what is set for all, or by a variable, stays" if server else ""
-        fix = "runner tools list"
-        raise ConfigError(Code.NOT_FOUND, f"{name} is not set", details=why, resolution=fix)
+        why, fix = "", "runner tools list"
+        if server or name in there:
+            why = "for this user: what is set for all, or by a variable, stays"
+            fix = f"runner --user {DEFAULT_USER_ID} tools remove {name}"
+        for each in () if changes else kept:
+            why, fix = f"{each} sets the same", f"runner tools remove {each}"
+        brief = f"{name} {'stays' if kept and not changes else 'is not set'}"
+        raise ConfigError(Code.NOT_FOUND, brief, details=why, resolution=fix)
     change(changes, write=True)
     for known in keys_of(server) if server else ():
         variable_file(_variable(user_id, name, known)).unlink(missing_ok=True)
+    return [*kept]
 
 
 def _changes(settings: Mapping[str, Any], user_id: str) -> dict[Key, object]:
     """The settings to change: a server as a whole table, all else one by one."""
     servers = ("mcp", "servers")
     found: dict[Key, object] = {key: each for key, each in leaves(settings) if key[:2] != servers}
-    tables = settings.get("mcp", {}).get("servers", {})
-    found |= {(*servers, name): table for name, table in tables.items()}
+    found |= {(*servers, n): t for n, t in settings.get("mcp", {}).get("servers", {}).items()}
     own = () if user_id in ("", DEFAULT_USER_ID) else ("users", user_id)
     return {(*own, *key): value for key, value in found.items()}
 
@@ -163,8 +182,7 @@ def _mark(user_id: str) -> str:
 
 def _variable(user_id: str, server: str, name: str) -> str:
     """The variable of the runner's under which a key is stored: another one for each user."""
-    whole = f"{name}_of_{server}_{_mark(user_id)}"
-    return re.sub(r"\W", "_", whole, flags=re.ASCII).upper().rstrip("_")
+    return re.sub("[^A-Za-z0-9_]", "_", f"{name}_of_{server}_{_mark(user_id)}").upper().rstrip("_")
 
 
 def keys_of(server: McpServerSettings) -> dict[str, str]:
@@ -184,6 +202,8 @@ def facts(server: McpServerSettings) -> Iterator[str]:
     yield f"may reach {'; '.join((*way, *rules, *server.egress.allow, *keyed)) or 'nothing'}"
     if server.command:
         yield f"sees of /shared: {server.shared if server.has_guest else 'all, as commands do'}"
-    yield f"has keys: {', '.join(f'{e} ({v})' for e, v in keys_of(server).items()) or 'none'}"
+    keys = ", ".join(f"{e} ({v})" for e, v in keys_of(server).items()) or "none"
+    far = server.url[:5] == "http:" and not is_loopback(urlsplit(server.url).hostname or "")
+    yield f"has keys: {keys}{', which travel unencrypted' if far and server.headers_env else ''}"
     approval = f", approval {server.approval}" if server.approval else ""
     yield f"gives tools: {', '.join(server.tools) or 'all'}, {server.safety}{approval}"

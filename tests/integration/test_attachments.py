@@ -66,7 +66,8 @@ async def test_images_are_shown_once_and_known_by_their_paths_later(sees: bool) 
         alice = await gateways.serve("alice")
         await alice.session("s")
         paths = [f"/shared/{name}" for name in CONTENTS]
-        events = await alice.say("s", "what is this?", attachments=paths)
+        twice = [*paths, paths[0]]
+        events = await alice.say("s", "what is this?", attachments=twice)
         assert events[-1].completed.text == "I see", events[-1]
         images, text = shown_in(requests[0])
         kinds = [image.media_type for image in images]

@@ -108,6 +108,7 @@ def test_a_name_of_our_own_families_is_refused(
     done = run_command("tools", "add", "--json", "block.json", "--yes")
     assert done.code == 1
     assert "choose another name" in done.err
+    assert f"it is set in what was to be written to {file}" in done.err
     assert not file.exists()
 
 
@@ -195,7 +196,7 @@ def test_nothing_that_changes_what_runs_is_left_untold(
     (tmp_path / "block.json").write_text(text)
     done = run_command("tools", "add", "--json", "block.json", typed="n\n")
     lines = done.out.splitlines()
-    assert any(each.startswith("it: takes the place of what is there, and may") for each in lines)
+    assert any(each.startswith("it: takes the place of what is there: runs npx") for each in lines)
     assert f"  with NODE_OPTIONS={options}" in lines
     assert r"  runs npx -y @scope/server@1.2.3 a\nit: has keys: none" in lines
     assert lines.count("  has keys: none") == 1
@@ -235,10 +236,48 @@ def test_a_key_that_the_block_does_not_have_is_a_variable_or_is_asked_for(
         assert "first: export HOST_TOKEN=VALUE" in done.err
         assert not file.exists()
     monkeypatch.setenv("HOST_TOKEN", TOKEN)
-    assert run_command("tools", "add", "--json", "block.json", "--yes").code == 0
+    done = run_command("tools", "add", "--json", "block.json", "--yes")
+    assert done.code == 0
+    assert "it: takes what the variable HOST_TOKEN holds now\n" in done.out
+    assert TOKEN not in done.out + file.read_text()
+    monkeypatch.delenv("HOST_TOKEN")  # as in the next terminal
     servers = load_settings().config.mcp
     assert read_server_secrets(servers, os.environ) == {"it/HOST_TOKEN": TOKEN}
-    assert not variable_file("HOST_TOKEN_OF_IT").exists()
+    assert run_command("tools", "add", "--json", "block.json", "--yes").code == 0, "the same again"
+
+
+def test_a_stored_key_never_goes_to_another_server(
+    run_command: RunCommand, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"calendar_user": "me", "calendar_host": "one.example", "CALDAV_PASSWORD": TOKEN}
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    assert run_command("tools", "add", "calendar", "--yes").code == 0
+    monkeypatch.delenv("CALDAV_PASSWORD")
+    monkeypatch.setenv("calendar_host", "two.example")
+    before = file.read_text()
+    done = run_command("tools", "add", "calendar", "--yes")
+    assert done.code == 1
+    assert "CALDAV_PASSWORD is not known" in done.err
+    assert file.read_text() == before
+    monkeypatch.setenv("CALDAV_PASSWORD", "another")
+    assert run_command("tools", "add", "calendar", "--yes").code == 0
+    found = read_server_secrets(load_settings().config.mcp, {})
+    assert found == {"calendar/CALDAV_PASSWORD": "another"}
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [("http://mcp.example/mcp", True), ("https://mcp.example/mcp", False)]
+    + [(f"http://{host}:9/mcp", False) for host in ("localhost", "127.0.0.1", "[::1]")],
+)
+def test_a_key_that_travels_unencrypted_is_told(
+    url: str, told: bool, run_command: RunCommand, tmp_path: Path
+) -> None:
+    (tmp_path / "block.json").write_text(block(url=url, headers={"Authorization": TOKEN}))
+    done = run_command("tools", "add", "--json", "block.json", "--yes")
+    assert done.code == 0
+    assert ("(AUTHORIZATION_OF_IT), which travel unencrypted\n" in done.out) is told
 
 
 @pytest.mark.filterwarnings("ignore::getpass.GetPassWarning")
@@ -329,10 +368,7 @@ def test_what_a_server_takes_the_place_of_is_told_before_the_yes(
     file.write_text('[mcp.servers.time]\ncommand = "mine"\nargs = ["--utc"]\n')
     done = run_command("tools", "add", "time", typed="n\n")
     assert done.code == 1
-    assert (
-        "  takes the place of what is there, and may use its stored keys: runs mine --utc; may "
-        in done.out
-    )
+    assert "  takes the place of what is there: runs mine --utc; may reach" in done.out
     done = run_command("tools", "add", "time", "--yes")
     assert done.out.splitlines()[-1].startswith("added; ")
 
@@ -348,8 +384,33 @@ def test_what_is_not_set_is_not_said_to_be_removed(
     assert (done.code, done.out) == (1, "")
     assert f"{name} is not set\n" in done.err
     assert ("what is set for all" in done.err) is (name == "of-all")
-    assert "fix: runner --user ann tools list\n" in done.err
+    fix = "--user default tools remove of-all" if name == "of-all" else "--user ann tools list"
+    assert f"fix: runner {fix}\n" in done.err
     assert file.read_text() == before
+
+
+def test_what_another_preset_needs_stays_when_one_is_removed(
+    run_command: RunCommand, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    web, search = ("\nweb: Lets the agent and", "\nsearch: Lets the agent search")
+    assert web not in f"\n{run_command('tools', 'list').out}"
+    monkeypatch.setenv("searxng_host", "searx.example")
+    for name in ("web", "search"):
+        assert run_command("tools", "add", name, "--yes").code == 0
+    listed = f"\n{run_command('tools', 'list').out}"
+    assert web in listed
+    assert search in listed
+    done = run_command("tools", "remove", "web")
+    assert done.code == 1
+    assert "web stays\n  why: search sets the same\n  fix: runner tools remove search\n" in done.err
+    done = run_command("--user", "ann", "tools", "remove", "search")
+    assert "fix: runner --user default tools remove search\n" in done.err
+    done = run_command("tools", "remove", "search")
+    assert done.out.startswith("removed, but for what web sets, too; ")
+    config = load_settings().config.for_user("default")
+    assert (config.tools.web_search, config.egress.shell.ask) == ("", True)
+    assert run_command("tools", "remove", "web").out.startswith("removed; ")
+    assert not load_settings().config.for_user("default").egress.shell.ask
 
 
 @pytest.mark.parametrize("given", ["block of it.json", "./block of it.json", "-"])
@@ -360,6 +421,7 @@ def test_a_block_without_its_option_is_told_the_option(
     done = run_command("tools", "add", given)
     assert done.code == 1
     assert f"fix: runner tools add --json {shlex.quote(given)}\n" in done.err
+    assert ("No such file" in done.err) is (given == "-")
 
 
 @pytest.mark.parametrize(
@@ -378,7 +440,9 @@ def test_without_a_terminal_the_whole_command_is_told(
 def test_commands_in_what_a_preset_says_are_for_the_same_user(run_command: RunCommand) -> None:
     fix = "after it is added: runner --user ann tools login linear\n"
     assert fix in run_command("--user", "ann", "tools", "list", "--available").out
-    assert fix in run_command("--user", "ann", "tools", "add", "linear", "--yes").out
+    done = run_command("--user", "ann", "tools", "add", "linear", "--yes")
+    assert fix in done.out
+    assert done.out.endswith("; if it wants a login: runner --user ann tools login linear\n")
 
 
 def test_a_logout_without_a_login_says_so(
