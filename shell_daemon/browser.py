@@ -32,8 +32,7 @@ from wire.tools import SESSION_META
 from shell_daemon.command_network import SYSTEM_BUNDLES
 
 HELD_MAX: Final = 32
-"""How many requests wait at once, and how many lines a result tells; the oldest requests make room,
-and fail."""
+"""How many requests wait, and how many lines a result tells. The oldest request fails for room."""
 _CHROMIUM: Final = "chromium-headless-shell"
 _BUILD: Final = f"runner images build --role shell --with {_CHROMIUM}"
 _SERVER: Final = ("npx", "-y", "-p", "@playwright/mcp@0.0.83", "-c")
@@ -53,8 +52,7 @@ _TOOLS: Final = {
     *("handle_dialog", "navigate", "navigate_back", "network_requests", "press_key", "resize"),
     *("select_option", "snapshot", "tabs", "take_screenshot", "type", "wait_for"),
 }
-"""What is passed on. Left out is what runs the model's program beside the guard, and what a page
-would offer as a tool."""
+"""What is passed on: nothing that runs a program beside the guard, and no tools of pages."""
 _START: Final = (
     f"exec {_CHROMIUM} --no-sandbox --disable-dev-shm-usage --disable-gpu "
     "--disable-quic --disable-background-networking --disable-component-update --disable-sync "
@@ -355,8 +353,7 @@ async def _run(keep: str, server: str, proxy: str, scratch: Path) -> str:
 
 
 def main() -> None:
-    """Serve MCP on the standard streams until the agent hangs up, or Chromium or Playwright's
-    server ends."""
+    """Serve MCP on the standard streams until the agent, Chromium or Playwright's server ends."""
     parser = argparse.ArgumentParser(prog="oxydra-browser")
     parser.add_argument("--keep", default="", help="keep cookies, by this name")
     parser.add_argument("--server", default="", help="Playwright's MCP server")

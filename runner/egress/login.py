@@ -144,8 +144,7 @@ class Login(httpx2.AsyncBaseTransport):
         writer.close()
 
     def answered(self, query: str) -> bool:
-        """Hear with what the browser came back. Returns whether it was waited for: it has the state
-        of this login, and is the first one."""
+        """Hear with what the browser came back. Returns whether it is the first with this state."""
         with suppress(ValueError):
             said = parse_qsl(query, max_num_fields=32)
             if ("state", self._state) in said:

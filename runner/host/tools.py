@@ -25,11 +25,9 @@ from runner.workspace.mounts import Role
 
 @dataclass(repr=False, eq=False, kw_only=True)
 class ToolGuests:
-    """Those of one user that run.
-
-    `launchers` returns what is valid now, `tokens` what a guest must not hold, by descriptions, and
-    `watcher` what records the requests of one. `changed` is called when guests come or go.
-    """
+    """Those of one user that run. `launchers` returns what is valid now, `tokens` what a guest must
+    not hold, by descriptions, and `watcher` what records the requests of one. `changed` is called
+    when guests come or go."""
 
     driver: TierDriver
     launchers: Callable[[], Launchers]
@@ -64,10 +62,8 @@ class ToolGuests:
         return pb.CallReportReply(call_id=wanted.call_id, guest=guest)
 
     async def bring(self, name: str) -> bootstrap_pb2.Link:
-        """Have the guest of the MCP server `name` run; returns where the agent finds it.
-
-        Raises `WireError` if it cannot; then nothing of it runs.
-        """
+        """Have the guest of the MCP server `name` run. Returns where the agent finds it. Raises
+        `WireError` if it cannot; then nothing of it runs."""
         launchers = self.launchers()
         if (own := launchers.tools.get(name)) is None:
             raise HostError(
