@@ -25,11 +25,12 @@ _LIMITS: Final = {
 _NUMBERS: Final = {
     "x86_64": (
         *(49, 76, 77, *range(82, 89), *range(90, 95), 101, 132, 133, *range(188, 191)),
-        *(*range(197, 200), 235, 240, *range(258, 262), *range(263, 267), 268, 280, 310, 311, 316),
+        *(*range(197, 200), 235, 240, *range(258, 262), *range(263, 267), 268, 280),
+        *(304, 310, 311, 316),
     ),
     "aarch64": (
         *(*range(5, 8), *range(14, 17), *range(33, 39), 45, 46, *range(52, 56), 88, 117, 180, 200),
-        *(270, 271, 276),
+        *(265, 270, 271, 276),
     ),
 }
 """Of calls that remove, rename, cut, make, link, bind, date, label, give away or trace."""

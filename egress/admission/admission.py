@@ -50,8 +50,7 @@ class _Question:
 
 class Questions:
     """Asks through the runner. One question is open for each session and rule, however many
-    requests wait for it; a no counts for the rest of the turn.
-    """
+    requests wait for it; a no counts for the rest of the turn."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
@@ -129,8 +128,7 @@ class Questions:
 @dataclass(eq=False)
 class OutboundRequest:
     """Something that goes out. The `addresses` of its host are unknown for an upstream, and behind
-    a proxy. `forbidden` says why it may go on no longer; empty if it may.
-    """
+    a proxy. `forbidden` says why it may go on no longer; empty if it may."""
 
     caller: Caller
     attempt: Attempt
@@ -189,8 +187,7 @@ class Admission:
         """Return when `attempt`, with the host in its one spelling, may go out and its beginning is
         recorded; the caller of this calls `end` then, and awaits nothing before
         `OutboundRequest.lasting`. An upstream needs no rule, has no limits, and lies where the
-        operator says. Raises `Refused`.
-        """
+        operator says. Raises `Refused`."""
         try:
             return await self._admit(caller, attempt, upstream)
         except NotReady as error:

@@ -94,8 +94,7 @@ class Allowance:
     so that commands cannot use up what the agent needs to reach its model.
 
     Of each role's turns, the last thousand that asked for something are remembered. One role
-    reaches at most ten thousand hosts on one day. `today` is asked for the day.
-    """
+    reaches at most ten thousand hosts on one day. `today` is asked for the day."""
 
     def __init__(self, today: Callable[[], date] = zones.today) -> None:
         self._today = today
@@ -108,8 +107,7 @@ class Allowance:
         self, limits: egress_pb2.EgressLimits, spent: Iterable[egress_pb2.EgressSpent]
     ) -> None:
         """Take other limits, at once and for what is under way too; 0 is none. `spent` is what
-        hosts took before this process began.
-        """
+        hosts took before this process began."""
         self._limits = limits
         self._spent = tuple(spent)
         for each in self._spent:
@@ -119,8 +117,7 @@ class Allowance:
 
     def connect(self, role: str) -> str:
         """Count a connection that begins. Returns why it is refused; empty if it is not. Only then
-        `disconnect` follows.
-        """
+        `disconnect` follows."""
         most = self._limits.connections
         if most and self._accounts[role].open >= most:
             return f"the limit of {most} connections at once is reached (egress.limits.connections)"

@@ -61,8 +61,7 @@ class Record:
     ) -> "RequestEntry":
         """Return when the runner has written down what is about to go out, or was refused: whatever
         is not allowed has ended with this. Raises `NotReady` when it is not written down: then
-        nothing may go out.
-        """
+        nothing may go out."""
         allowed = verdict.decision == "allow"
         host = _told(attempt.host, HOST_CHARS)
         left_out = 0
@@ -156,8 +155,7 @@ class Record:
 @dataclass(eq=False)
 class RequestEntry:
     """A request or tunnel that is written down. Whoever forwards it counts the bytes, sets the
-    `status` of an answer that can be read, and says how it ended.
-    """
+    `status` of an answer that can be read, and says how it ended."""
 
     id: int
     counted: pb.EgressCount

@@ -19,8 +19,7 @@ _HTTPS: Final = 443
 @dataclass(frozen=True)
 class RequestHead:
     """What precedes the body of a request that is to go out: the host in lower case, the method in
-    capitals, `target`, which is path and query, and headers as the client has written them.
-    """
+    capitals, `target`, which is path and query, and headers as the client has written them."""
 
     scheme: str
     host: str
@@ -34,8 +33,7 @@ class RequestHead:
 class Credential:
     """A value for the requests to `hosts`, which are in lower case, by `methods` in capitals (none:
     all), at its `place` alone: "bearer", "basic", "header" or "query". `key` names the header, in
-    lower case, or the query's parameter.
-    """
+    lower case, or the query's parameter."""
 
     name: str
     placeholder: str

@@ -41,8 +41,7 @@ class Interception:
     ) -> None:
         """Serve as `host` on a connection, on which nothing has come yet of the client's TLS, until
         it is closed. `server` makes what answers, once the client has begun. Raises `OSError` if it
-        does not accept this, or has asked for another name.
-        """
+        does not accept this, or has asked for another name."""
         assert self._authority is not None
         loop = asyncio.get_running_loop()
         client = _Client()

@@ -192,8 +192,7 @@ class Dialer:
         self, *, checked: bool, pooled: bool, host_socket: str = ""
     ) -> aiohttp.ClientSession:
         """A client for requests; the caller closes it. If `checked`, it goes to `checked_addresses`
-        only; to a `host_socket` of the runner each request goes by a connection of its own.
-        """
+        only; to a `host_socket` of the runner each request goes by a connection of its own."""
         if host_socket:
             assert self.runner is not None
             return _session(_HostConnector(host_socket, self.runner))

@@ -89,8 +89,7 @@ class RequestTarget:
 
 def authority(text: str, port: int) -> tuple[str, int]:
     """The host, in its one spelling, and the port that are written as `host[:port]`; `port` if none
-    is, and 0 if one must be. Raises `Refused` if it can be read in more than one way.
-    """
+    is, and 0 if one must be. Raises `Refused` if it can be read in more than one way."""
     found = _AUTHORITY.fullmatch(text)
     if found is None:
         raise bad_request(f"{text[:80]!r} is not a host and port")

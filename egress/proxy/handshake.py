@@ -73,8 +73,7 @@ class ConnectionHandler(Protocol):
 
 class HandshakeReader(asyncio.Protocol):
     """Reads the beginning of a connection, a whole head at least, in bounded time and space.
-    `greets` says whose certificates are served, and whether a line comes before their HTTP.
-    """
+    `greets` says whose certificates are served, and whether a line comes before their HTTP."""
 
     def __init__(self, greets: Mapping[str, bool], visitor: ConnectionHandler) -> None:
         self._served = greets

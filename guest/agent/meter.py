@@ -149,8 +149,9 @@ def _units(dollars: Decimal) -> int:
 
 
 _FRAME_TOKENS: Final = 400
+"""What providers add to a request by themselves, such as how to call tools."""
 SEARCHES, _SEARCH_TOKENS = 5, 100_000
-"""What providers add to a request by themselves, such as how to call tools; and searches."""
+"""A provider's searches in a turn, and the most tokens that it adds for one."""
 
 _ESTIMATE_MAX_ERROR: Final = 4
 """How many times the estimated input a request may take: estimates are rather too high, but images
@@ -321,7 +322,7 @@ class Bill:
             max(most.output_tokens, written) if most.output_tokens else OUTPUT_MAX_TOKENS,
         )
         cost = reported.cost
-        dearest = self._meter.prices.most(answered, given + found, taken)
+        dearest = self._meter.prices.most(answered, given + found, taken)  # found again: the fees
         if cost is not None and dearest is not None:
             cost = min(max(cost, 0), dearest)
         amount = Amount(given, taken, min(max(reported.cached_tokens, 0), given), cost)

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import nullcontext
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, InitVar, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -134,7 +134,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     files: Files
     scrubber: Scrubber
     limits: Limits
-    witness: CallReporter | None = None
+    witness: InitVar[CallReporter | None] = None
     shell_state: Callable[[], Awaitable[str]] | None = None
     background: BackgroundCommands | None = None
     approval_wait_s: float = ToolsSettings().approval_wait_s
@@ -147,13 +147,13 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     delegation: Delegation
     book: ScheduleBook
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, witness: CallReporter | None) -> None:
         memory = self.memory
         self._user_id = memory.user_id
         self._called_at = -_LATELY_S
         self._loops: dict[int, asyncio.Future[tuple[TurnLoop, TurnLoop]]] = {}
         self._peers = self.peers or PeerAddresses({}, self.scrubber.learn)
-        self._witness = self.witness or CallReporter(required=False)
+        self._witness = witness or CallReporter(required=False)
         self._notes = Notes(memory, self.scrubber.scrub_known, self.reply_max_bytes)
         self._transfer = Transfer(memory, self.backups)
         self._changes = self.restorer.changes

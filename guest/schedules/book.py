@@ -60,7 +60,7 @@ class ScheduleBook:
     Methods raise `GuestError` INVALID_ARGUMENT, with the name of the field and what is accepted.
     """
 
-    agent: Agent
+    agent: Agent  # the gateway sets it before anything is asked
 
     def __init__(self, scheduler: Scheduler, offered: Callable[[], Collection[str]]) -> None:
         self.scheduler: Final = scheduler

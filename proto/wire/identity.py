@@ -94,8 +94,7 @@ class Identity:
 @dataclass(frozen=True, repr=False)
 class Peer:
     """A server as a client knows it, whose certificate must name `party` and `launch_id` (empty: no
-    launch). With `token` and `identity` the client proves itself.
-    """
+    launch). With `token` and `identity` the client proves itself."""
 
     endpoint: str
     party: Party

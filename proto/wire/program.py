@@ -34,8 +34,7 @@ in the meantime."""
 
 class Lease:
     """Every call of the runner renews it: see `on_call` of `wire.transport.Server`. `then` is
-    called once when `seconds` have passed without one; None: it never ends.
-    """
+    called once when `seconds` have passed without one; None: it never ends."""
 
     def __init__(self, seconds: float | None, then: Callable[[], None]) -> None:
         self._seconds = seconds

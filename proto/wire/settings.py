@@ -950,7 +950,8 @@ class McpServerSettings(Section):
             return self
         if self.egress.ask:
             raise conflict("egress.ask needs a session, and a server has none; set egress.allow")
-        if not self.directory.startswith(("/tmp", _SEEN.get(self.shared, "/shared"))):  # noqa: S108
+        seen = ("/tmp/", f"{_SEEN.get(self.shared, '/shared')}/")  # noqa: S108
+        if not f"{self.directory}/".startswith(seen):
             raise conflict("cwd is where its guest sees nothing; set shared, or another cwd")
         return self
 
@@ -978,8 +979,7 @@ class ProjectSettings(Section):
     """`[workspace.projects.NAME]`: a directory of the operator's that agent and commands see as
     `/projects/NAME`, read-only unless `write`. `hide` names files below it that nobody reads,
     `lift` directories such as ".git" that may be written, too. `notes`: whether what is kept in its
-    sessions is kept for it.
-    """
+    sessions is kept for it."""
 
     path: AbsolutePath
     write: Switch = False
@@ -1002,8 +1002,7 @@ class WorkspaceSettings(Section):
 
 class NoticesSettings(Section):
     """`[notices]`: where else a person's notices go. Each of `urls_env` is a variable of the
-    runner's with an address of ntfy, mail or a chat service, which no guest sees.
-    """
+    runner's with an address of ntfy, mail or a chat service, which no guest sees."""
 
     urls_env: Annotated[
         tuple[EnvName, ...],

@@ -35,7 +35,7 @@ from runner.config.models import Config
 
 log = logging.getLogger(__name__)
 
-CALLS_MAX: Final = 32
+CALLS_MAX: Final = 32  # of one caller at once
 LARGE_MAX: Final = 4
 """How many large requests of one caller are read at once."""
 REFUSALS_MAX: Final = 20

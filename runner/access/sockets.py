@@ -1,6 +1,5 @@
 """Places that a server for people outside listens at, and its certificate: checked, cleared and
-opened. `section` is that of the configuration which names them.
-"""
+opened. `section` is that of the configuration which names them."""
 
 import contextlib
 import fcntl

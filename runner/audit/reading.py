@@ -77,7 +77,7 @@ class Pairs:
     def _end_in(self, files: list[Path], number: int) -> LogLine | None:
         """The line in later files that ends what line `number` began."""
         mark = b'"begin":%d,' % number
-        marked = (content for path in files if mark in (content := _read(path)))
+        marked = (each for each in map(_read, files) if mark in each)
         lines = (line for each in marked for line in each.splitlines(keepends=True) if mark in line)
         return next((link for link in _links(lines) if link.entry.get("event") == self.end), None)
 

@@ -295,10 +295,11 @@ def _only(
     if len(found) == 1:
         return found[0]
     if not found:
+        also = ", and no title has it" if noun == "session" else ""
         raise WireError(
             Code.NOT_FOUND,
             f"{noun} not found: {given}",
-            details="no id begins like this" + (", and no title has it" * (noun == "session")),
+            details=f"no id begins like this{also}",
             resolution=list_command,
         )
     described = [describe(each) for each in found[:_NAMED_MAX]]

@@ -86,8 +86,8 @@ async def followed(
 ) -> AsyncGenerator[gateway_pb2.TurnEvent, None]:
     """The events of a turn, the outcome last.
 
-    An agent that is away is waited for, for a while: over another connection, or without
-    `reconnect` over a channel that finds a restarted agent by itself. Leaving the iteration leaves
+    An agent that is away is waited for, `RECONNECT_WITHIN_S`: by `reconnect`, which itself waits as
+    `Connection.open` does, or over a channel that finds a restarted agent by itself. Leaving leaves
     the turn alone. Raises NOT_FOUND for a turn that never began, and what `reconnect` raises.
     """
     loop = asyncio.get_running_loop()

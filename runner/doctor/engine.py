@@ -33,7 +33,7 @@ class EngineReport:
     facts: EngineFacts
     images: Sequence[Image]
     """The images of this version, present or not."""
-    bases: Sequence[str] = ()
+    bases: Sequence[str] = ()  # those that are present
 
 
 def ask(container: ContainerSettings, environ: Mapping[str, str]) -> EngineReport:

@@ -25,8 +25,8 @@ class Request:
     It began `at` this time, in RFC 3339, UTC. The `path` is without the query, and empty where it
     cannot be read, as `status` is 0. `decision` is "allowed" or "refused", by this `rule`, as the
     operator writes it. The `outcome` of what was allowed is "running", "done", "cut", "limit",
-    "credential", "refused" or "failed"; of a refusal, "refused"; the `reason` says why.
-    """
+    "credential", "refused" or "failed"; of a refusal, "refused"; the `reason` says why. `sent` and
+    `received` are bytes, to the outside and from there."""
 
     number: int
     at: str

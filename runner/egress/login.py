@@ -157,7 +157,7 @@ class Login(httpx2.AsyncBaseTransport):
         self._metadata()
         await self._address(httpx2.URL(url))
         self._state = httpx2.URL(url).params["state"]
-        self.tell(f"{httpx2.URL(url)}")
+        self.tell(str(httpx2.URL(url)))
 
     async def _returned(self) -> oauth.AuthorizationCodeResult:
         async with asyncio.timeout(_PERSON_S):
@@ -187,6 +187,9 @@ class Login(httpx2.AsyncBaseTransport):
                         raise OAuthFlowError("an answer is too long, or compressed")
             await received.aclose()
         return httpx2.Response(received.status_code, headers=received.headers, content=bytes(body))
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
 
     def _metadata(self) -> oauth.OAuthMetadata:
         """What its authorization server says of itself, without which nothing is posted."""

@@ -76,8 +76,7 @@ class EgressWatcher(GuestWatcher):
     `granted` is told the role and the rule that a person has allowed for a session; it raises
     `WireError` where that cannot be kept. `renewed` hears of renewed logins. `roles` are those that
     the guest serves. With a watcher `beside`, of another guest of the user, it shares who follows,
-    and the day's count. What a `tool` guest sends is recorded under its name.
-    """
+    and the day's count. What a `tool` guest sends is recorded under its name."""
 
     audit: AuditLog
     ask: Ask

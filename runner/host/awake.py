@@ -170,8 +170,7 @@ def _prepare(config: Config) -> None:
 class Waker:
     """Starts stopped users' hosts in time for what is due, soonest first. `name` is one of those
     that wake; `load` gives the settings as they are now; `start` starts a user's host, which ends
-    by itself. It blocks, and raises `WireError`.
-    """
+    by itself. It blocks, and raises `WireError`."""
 
     name: str
     load: Callable[[], Config]

@@ -94,8 +94,7 @@ for _method in _METHODS.values():
 
 class ControlServer:
     """Serves control on `runtime.socket`. What a caller needs lies in private files beside it: the
-    token, and the identity `callers`, with which the agent's gateway hears it too.
-    """
+    token, and the identity `callers`, with which the agent's gateway hears it too."""
 
     def __init__(
         self, runtime: Runtime, host: Controlled, identity: Identity, callers: Identity

@@ -261,7 +261,7 @@ class Host:
         return await self._guests.check_boundary()
 
     async def restart(self, role: str = "") -> None:
-        """Restart one guest or ("") all with the settings that are valid now."""
+        """Restart one guest or ("") all by the settings valid now; return when healthy."""
         if role not in ("", *ROLES) or (role == Role.SHELL and self._guests.shell is None):
             raise not_restartable(role, self.no_shell)
         if self._starting is not None:

@@ -1,6 +1,7 @@
 """The guests of MCP servers: each like a shell guest, with directories, rules, keys of its own."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +22,8 @@ from runner.host.launch import Launchers, ToolLaunchers
 from runner.host.supervisor import NeedsOperator, Policy, Supervisor
 from runner.tiers.base import Boundary, Handle, TierDriver
 from runner.workspace.mounts import Role
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(repr=False, eq=False, kw_only=True)
@@ -102,7 +105,8 @@ class ToolGuests:
                 guest.egress.take(launchers[1])
                 try:
                     await guest.egress.reconfigure()
-                except WireError:
+                except WireError as error:
+                    log.warning("tool-%s does not take its rules and is ended: %s", name, error)
                     self.leave(name)  # its server has it started anew, with what counts now
 
     def leave(self, name: str) -> None:

@@ -145,7 +145,7 @@ Handler = Callable[[Request, Caller, GatewayClient], Awaitable[Response]]
 @dataclass(repr=False, eq=False)
 class OpenAI:
     """Serves the users of one host, with `routes` to be mounted under `/v1`. `caller` says by its
-    token who makes a request."""
+    token who makes a request, or raises."""
 
     callers: Callers
     caller: Callable[[Request], Caller]

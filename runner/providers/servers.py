@@ -68,8 +68,7 @@ _NO_CHAT: Final = re.compile(
 class Model:
     """A model that a server has: whether it can call tools (None if the server does not say), is in
     memory already and answers messages, the size of its file (0: not said), and the other host
-    where it runs; empty if it runs where the server does.
-    """
+    where it runs; empty if it runs where the server does."""
 
     name: str
     tools: bool | None = None

@@ -217,7 +217,7 @@ def picture(beginning: bytes) -> str:
 
 
 async def _content(first: bytes, call: Any) -> AsyncIterator[bytes]:
-    """A file from its first part on; the answer of one that breaks off is too short."""
+    """A file from its first part on. If it breaks off, the answer is too short, which tells."""
     try:
         yield first
         async for part in call:

@@ -97,8 +97,7 @@ class Safety:
                     name = named.removeprefix("mcp-")
                     begins, fix = f"the MCP server {name} is away: ", f"runner tools login {name}"
                     wants = any(each.startswith(begins) and fix in each for each in status.notices)
-                    kept = logins.read(user_id, name) is not None
-                    upstream |= {"wanted": wants, "kept": kept}
+                    upstream |= {"wanted": wants, "kept": name in logins.kept(user_id)}
             found["egress"] = {name: reach[name] for name in _REACH if name in reach}
             found["tier"] = status.tier
             shown = ("name", "writable", "walls", "hidden", *(["path"] if caller.operator else ()))
@@ -152,16 +151,22 @@ class Safety:
             name, found = login.name, await running
             caller.check()
             logins.write(user_id, name, found)
-        elif logins.read(user_id, name) is not None:
+        elif name in logins.kept(user_id):
             logins.forget(user_id, name)
-        with contextlib.suppress(NoAgent):
-            async with self._control(user_id) as control:
-                await control.reload_egress()
+        try:
+            with contextlib.suppress(NoAgent):
+                async with self._control(user_id) as control:
+                    await control.reload_egress()
+        except WireError as error:
+            brief = "that is done, but the agent has not taken it up"
+            fix = "ask the person who runs this host for: runner egress reload"
+            raise WireError(Code.UNAVAILABLE, brief, resolution=fix) from error
         return JSONResponse({"name": name})
 
     async def _begin(self, caller: Caller, user_id: str, by: str, name: str, back: str) -> str:
         """What to open in the browser, which is then to come to `back`."""
-        settings = (await asyncio.to_thread(self._load)).for_user(user_id)
+        with _discreet(user_id):
+            settings = (await asyncio.to_thread(self._load)).for_user(user_id)
         if (server := logins.servers(settings).get(name)) is None:
             raise WireError(Code.NOT_FOUND, "there is no such server to log in at")
         to_open: asyncio.Future[str] = asyncio.get_running_loop().create_future()

@@ -46,9 +46,10 @@ class Draft(NamedTuple):
         text = json.dumps(self.settings)
         for name, (question, _) in self.keys.items():
             plain = name.islower() and (os.environ.get(name) or ask(name, question))
-            # perhaps it is an address where a host is asked for
-            word = (plain or _variable(user_id, self.name, name)).strip().removeprefix("https://")
-            text = text.replace(f"${{{name}}}", json.dumps(word.rstrip("/"))[1:-1])
+            word, place = (plain or _variable(user_id, self.name, name)).strip(), f"${{{name}}}"
+            if f"://{place}" in text:  # perhaps an address was given for the host
+                word = word.removeprefix("https://").rstrip("/")
+            text = text.replace(place, json.dumps(word)[1:-1])
         return _changes(json.loads(text), user_id)
 
 
@@ -142,21 +143,24 @@ def remove(name: str, user_id: str, loaded: LoadedSettings, change: Change) -> l
     is_known = bool(server) or name.endswith(".toml") or (_OURS / f"{name}.toml").is_file()
     settings = {"mcp": {"servers": {name: {}}}} if server or not is_known else preset(name).settings
     keys = _changes(settings, user_id).keys()
-    kept = {e: w for e in there if e != name and (w := _changes(there[e], user_id).keys() & keys)}
-    changes = dict.fromkeys(keys - set().union(*kept.values()))
+    others = {each: _changes(there[each], user_id).keys() & keys for each in there if each != name}
+    kept = [each for each, shared in others.items() if shared]
+    changes = dict.fromkeys(keys - set().union(*others.values()))
     if change(changes, write=False).sources == change({}, write=False).sources:
-        why, fix = "", "runner tools list"
-        if server or name in there:
+        brief, why, fix = f"{name} is not set", "", "runner tools list"
+        if kept and not changes:
+            brief, why = f"{name} stays", f"{kept[-1]} sets the same"
+            fix = f"runner tools remove {kept[-1]}"
+        elif server or name in there:
             why = "for this user: what is set for all, or by a variable, stays"
             fix = f"runner --user {DEFAULT_USER_ID} tools remove {name}"
-        for each in () if changes else kept:
-            why, fix = f"{each} sets the same", f"runner tools remove {each}"
-        brief = f"{name} {'stays' if kept and not changes else 'is not set'}"
         raise ConfigError(Code.NOT_FOUND, brief, details=why, resolution=fix)
     change(changes, write=True)
-    for known in keys_of(server) if server else ():
-        variable_file(_variable(user_id, name, known)).unlink(missing_ok=True)
-    return [*kept]
+    remain = [keys_of(each).values() for each in own.mcp.servers.values() if each is not server]
+    for variable in {*keys_of(server).values()}.difference(*remain) if server else ():
+        if "_OF_" in variable and variable.endswith(_mark(user_id)):  # as `add` stores them
+            variable_file(variable).unlink(missing_ok=True)
+    return kept
 
 
 def _changes(settings: Mapping[str, Any], user_id: str) -> dict[Key, object]:

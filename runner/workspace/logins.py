@@ -51,11 +51,16 @@ def renew(user_id: str, renewed: EgressRenewed) -> None:
         logging.getLogger(__name__).error("a renewed login is not kept: %s", error)
 
 
-def forget(user_id: str, server: str = "*") -> bool:
-    """Delete a user's login at a server, by default at all. Returns whether there was one."""
-    found = [*_path(user_id, server).parent.glob(f"{user_id}@{server}")]
-    for path in found:
-        path.unlink(missing_ok=True)
+def kept(user_id: str) -> set[str]:
+    """The servers at which a user has a login, even one that cannot be read."""
+    return {each.name.partition("@")[2] for each in _path(user_id, "").parent.glob(f"{user_id}@*")}
+
+
+def forget(user_id: str, server: str = "") -> bool:
+    """Delete a user's login at a server, or at all. Returns whether there was one."""
+    found = kept(user_id) & ({server} if server else kept(user_id))
+    for each in found:
+        _path(user_id, each).unlink(missing_ok=True)
     return bool(found)
 
 

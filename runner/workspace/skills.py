@@ -188,15 +188,18 @@ class Skills:
         self._pins.mkdir(mode=0o700, exist_ok=True)
         if len({*(each.name for each in self._pins.iterdir()), skill.name}) > _SKILLS_MAX:
             raise _refused(f"there are {_SKILLS_MAX} already", "runner skills remove NAME")
-        self.remove(skill.name)
-        for name, (runs, content) in skill.content.items():
-            path = self._place / skill.name / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-            path.chmod(0o755 if runs else 0o644)
-        for above, _, _ in os.walk(self._place / skill.name):
-            Path(above).chmod(0o755)
-        (self._pins / skill.name).write_text(skill.digest)
+        shutil.rmtree(copy := self._place / f".{skill.name}", ignore_errors=True)
+        with file_errors(f"{skill.name} cannot be stored", "free some space", kind=WorkspaceError):
+            for name, (runs, content) in skill.content.items():
+                path = copy / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+                path.chmod(0o755 if runs else 0o644)
+            for above, _, _ in os.walk(copy):
+                Path(above).chmod(0o755)
+            self.remove(skill.name)
+            copy.rename(self._place / skill.name)
+            (self._pins / skill.name).write_text(skill.digest)
 
     def remove(self, name: str) -> None:
         """Remove all that there is of one that is `listed`. Idempotent."""

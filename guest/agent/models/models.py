@@ -1,7 +1,7 @@
 """The models that may answer a turn, and whether their providers have keys."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, InitVar, dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
@@ -82,12 +82,12 @@ class Models:
     """
 
     settings: AgentSettings
-    keys: Mapping[str, str] | None = None
+    keys: InitVar[Mapping[str, str] | None] = None
     _: KW_ONLY
     build: Build = build_model
 
-    def __post_init__(self) -> None:
-        self._keys = dict(self.keys or {})
+    def __post_init__(self, keys: Mapping[str, str] | None) -> None:
+        self._keys = dict(keys or {})
         self._built: dict[tuple[str, str], Choice] = {}
         self.uses = {provider: ProviderStatus() for provider in NAMES}
         self.windows = Windows(self.settings.context_window)

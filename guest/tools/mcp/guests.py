@@ -51,8 +51,7 @@ class Use:
 
 class ToolGuests:
     """The guests that this agent uses now. Where there are too many, the server that has been idle
-    longest makes room; after `idle_s` without a call each rests. `witness` leads to the runner.
-    """
+    longest makes room; after `idle_s` without a call each rests. `witness` leads to the runner."""
 
     def __init__(self, witness: CallReporter, idle_s: float = IDLE_S) -> None:
         self._witness = witness

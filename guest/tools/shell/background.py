@@ -103,7 +103,7 @@ class BackgroundCommands:
         self._lock = asyncio.Lock()
         self._following = Background()
         self.close = self._following.stop
-        """They run on while the shell guest does."""
+        """Stops watching them; the commands run on while the shell guest does."""
 
     async def start(self, context: ToolContext, command: Command, source: str) -> int:
         """Start `command` for the session, and return its id there. Raises `ToolError`."""

@@ -25,8 +25,7 @@ UNREADABLE: Final = (
 class Attempt:
     """Somebody wants to reach a host. In a tunnel nobody can read method and path. `altered` is
     what makes some servers take a request for one with another method or path; empty if nothing
-    does. No rule that has to see them allows such a request, and each denies it.
-    """
+    does. No rule that has to see them allows such a request, and each denies it."""
 
     scheme: Scheme
     host: str
@@ -40,8 +39,7 @@ class Attempt:
 class Verdict:
     """What becomes of an attempt: by which `rule`, as the operator writes it, if by one; why not,
     or on whose word, as a part of a sentence; and the rule that a yes would add:
-    `scheme://host[:port]` or `preset NAME`.
-    """
+    `scheme://host[:port]` or `preset NAME`."""
 
     decision: Literal["allow", "ask", "deny"]
     rule: str

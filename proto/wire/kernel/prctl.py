@@ -59,8 +59,7 @@ def drop_capabilities() -> None:
 
 def filter_calls(program: Any) -> None:
     """Put this process and all that it starts under a filter of system calls, for good. `program`
-    points to a `struct sock_fprog`.
-    """
+    points to a `struct sock_fprog`."""
     _prctl(_PR_SET_NO_NEW_PRIVS, ctypes.c_ulong(1))
     _prctl(_PR_SET_SECCOMP, ctypes.c_ulong(_SECCOMP_MODE_FILTER), program)
 

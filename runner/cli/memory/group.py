@@ -314,7 +314,7 @@ def shown(bars: Bars) -> Iterator[TaskID]:
 
 @contextmanager
 def new_file(name: str, *, force: bool) -> Iterator[BinaryIO]:
-    """Yield a file of mode 0600 that gets its name only once it is complete."""
+    """Yield a file of mode 0600 that gets its name once it is complete, and else is removed."""
     if name == _PIPE:
         try:
             yield sys.stdout.buffer

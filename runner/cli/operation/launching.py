@@ -38,7 +38,7 @@ class Launched:
 
 
 def launch(options: Options, *, woken: bool = False) -> Launched:
-    """Start a host as a process of its own, until its agent answers; a `woken` one ends by itself.
+    """Start a host as a process; return once its agent answers. A `woken` one ends by itself.
 
     Raises the `WireError` that kept it from starting.
     """
@@ -145,7 +145,7 @@ class HostSpawner(AbstractContextManager["HostSpawner"]):
 
 def run_nursery(options: Options, requests_fd: int, run_host: Callable[[Options, int], int]) -> int:
     """Fork a host for every request until nobody can make one; `run_host` is given a user's options
-    and where to say that it is ready. Returns the exit code, also in a host's process."""
+    and where to say that it is ready. Returns the exit code; in a host's process that host's."""
     from runner.host import host  # noqa: F401 - for the hosts
 
     options.load_for_hosting()

@@ -80,7 +80,7 @@ def _moment(text: str) -> datetime:
 
 
 def _not_older(lines: list[str], moment: datetime) -> list[str]:
-    """The lines from the first one that is new enough; those without a time do not count."""
+    """The lines from the first one on whose time is not before `moment`."""
     for index, line in enumerate(lines):
         try:
             if datetime.fromisoformat(parsed_json(line)["time"]) >= moment:

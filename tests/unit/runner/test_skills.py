@@ -249,6 +249,18 @@ def test_what_was_changed_or_put_there_by_hand_is_wrong_until_it_is_added_again(
     assert place.exists()
 
 
+def test_one_that_cannot_be_stored_leaves_what_was_there(
+    alice: Skills, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = added(alice, place)
+    full = OSError(28, "No space left on device")
+    monkeypatch.setattr(Path, "chmod", lambda *_: (_ for _ in ()).throw(full))
+    with pytest.raises(WireError, match="pdf-processing cannot be stored"):
+        alice.accept(before)
+    monkeypatch.undo()
+    assert [(each.name, each.wrong) for each in alice.listed()] == [("pdf-processing", "")]
+
+
 def test_of_several_one_is_named(alice: Skills, place: Path) -> None:
     assert added(alice, place.parent).name == "pdf-processing"
     alice.remove("pdf-processing")

@@ -47,6 +47,11 @@ def test_what_is_no_login_says_how_to_get_one(directory: Path) -> None:
     with pytest.raises(ConfigError) as refused:
         logins.read("ann", "docs")
     assert refused.value.resolution == "runner tools login docs"
+    assert logins.kept("ann") == {"docs"}
+    assert not logins.forget("ann", "d" * 300)
+    assert not logins.forget("ann", "*")
+    assert logins.forget("ann", "docs")
+    assert logins.kept("ann") == set()
 
 
 def test_a_renewed_login_takes_the_place_of_its_own_older_one_alone() -> None:

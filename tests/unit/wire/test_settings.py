@@ -269,3 +269,6 @@ def test_a_server_with_a_guest_of_its_own_starts_where_commands_leave_it_nothing
     if shared in ("ro", "rw"):
         chosen = McpServerSettings.model_validate({**given, "cwd": "/shared/site"})
         assert chosen.directory == "/shared/site"
+    else:
+        with pytest.raises(ValueError, match="where its guest sees nothing"):
+            McpServerSettings.model_validate({**given, "cwd": "/shared/downloads2"})

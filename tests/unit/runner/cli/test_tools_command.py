@@ -354,6 +354,25 @@ def test_a_team_keeps_presets_of_its_own(
     assert "nothing is no preset; there are atlassian, browser," in unknown.err
 
 
+def test_a_preset_names_its_server_and_its_keys_as_it_likes(
+    run_command: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "team.toml"
+    own.write_text(
+        'about = "Our customers."\n[keys]\ncrm_url = "where"\nCRM_TOKEN = "its token"\n'
+        '[settings.mcp.servers.crm]\nurl = "${crm_url}"\n'
+        'headers_env = { Authorization = "${CRM_TOKEN}" }\n'
+    )
+    monkeypatch.setenv("crm_url", "https://crm.example.org/mcp")
+    monkeypatch.setenv("CRM_TOKEN", TOKEN)
+    assert run_command("tools", "add", str(own), "--yes").code == 0
+    assert load_settings().config.mcp.servers["crm"].url == "https://crm.example.org/mcp"
+    stored = variable_file("CRM_TOKEN_OF_TEAM")
+    assert stored.exists()
+    assert run_command("tools", "remove", "crm").code == 0
+    assert not stored.exists()
+
+
 def test_documents_need_nothing_and_nothing_is_written(run_command: RunCommand, file: Path) -> None:
     done = run_command("tools", "add", "documents")
     assert (done.code, done.err) == (0, "")

@@ -11,7 +11,7 @@ import { html, useEffect, useState } from "../../view.js";
 
 const OWN_ID = /: \[id: [\w-]+\]/; // the receipt has it, as a link
 const TELLING_CHARS = 120;
-const PICTURE = /\/shared\/[^\s()<>"'`]+\.(?:png|jpe?g|gif|webp)\b/i;
+const PICTURE = /\/shared\/[^\s()<>"'`]+\.(?:png|jpe?g|gif|webp)(?![\w.-]*\w)/i;
 
 /**
  * A call on one line, that unfolds; below it the picture that its result names.
