@@ -69,7 +69,10 @@ export default function Chat({ user, route, me }) {
 
   const now = turns.findLast((each) => each.state !== "ended");
   const waits = now && isWaiting(now);
-  useEffect(() => void attention.look(), [now?.id, waits]);
+  useEffect(() => {
+    attention.look();
+    changed(undefined); // a turn that was over before it was looked at has given a title, too
+  }, [now?.id, waits]);
   const send = async (
     /** @type {string} */ text,
     /** @type {{model?: string, attachments?: string[], retry?: boolean}} */ how,
