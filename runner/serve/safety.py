@@ -89,7 +89,7 @@ class Safety:
                 found["week"] = await asyncio.to_thread(week, location)
         with contextlib.suppress(NoAgent):
             async with self._control(user_id) as control:
-                status = await control.status()
+                status, kept = await control.status(), logins.kept(user_id)
                 reach = plain((await control.get_egress()).configuration)
             for upstream in reach.get("upstreams", ()):
                 upstream.pop("host_socket", None)
@@ -97,7 +97,7 @@ class Safety:
                     name = named.removeprefix("mcp-")
                     begins, fix = f"the MCP server {name} is away: ", f"runner tools login {name}"
                     wants = any(each.startswith(begins) and fix in each for each in status.notices)
-                    upstream |= {"wanted": wants, "kept": name in logins.kept(user_id)}
+                    upstream |= {"wanted": wants, "kept": name in kept}
             found["egress"] = {name: reach[name] for name in _REACH if name in reach}
             found["tier"] = status.tier
             shown = ("name", "writable", "walls", "hidden", *(["path"] if caller.operator else ()))

@@ -58,7 +58,7 @@ def kept(user_id: str) -> set[str]:
 
 def forget(user_id: str, server: str = "") -> bool:
     """Delete a user's login at a server, or at all. Returns whether there was one."""
-    found = kept(user_id) & ({server} if server else kept(user_id))
+    found = {each for each in kept(user_id) if server in ("", each)}
     for each in found:
         _path(user_id, each).unlink(missing_ok=True)
     return bool(found)
